@@ -16,6 +16,11 @@ type Findings struct {
 	Duplicates int `json:"duplicates"`   // processed to the end once more
 }
 
+// plus adds up what two examinations found.
+func (f Findings) plus(g Findings) Findings {
+	return Findings{f.Published + g.Published, f.Lost + g.Lost, f.Concurrent + g.Concurrent, f.OutOfOrder + g.OutOfOrder, f.Duplicates + g.Duplicates}
+}
+
 // examine compares what was published with what was processed.
 func examine(published []message, runs []run) Findings {
 	f := Findings{Published: len(published)}

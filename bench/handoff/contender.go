@@ -91,22 +91,6 @@ func onKafka(sync string) []Contender {
 	return all
 }
 
-// rebalancers are Muster and Kafka's own client with each protocol and both timers.
-func rebalancers() []Contender {
-	cooperative, broker := kafkaSetting{}, kafkaSetting{next: true}
-	all := []Contender{
-		{Name: "muster", start: startMuster},
-		{Name: "Kafka, Java, KIP-848, fast", kafka: broker.fast(), start: startJava},
-		{Name: "Kafka, Java, cooperative, fast", kafka: cooperative.fast(), start: startJava},
-		{Name: "Kafka, Java, KIP-848", kafka: &broker, start: startJava},
-		{Name: "Kafka, Java, cooperative", kafka: &cooperative, start: startJava},
-	}
-	for i := range all {
-		all[i].Replicas, all[i].Sync = 1, defaultSync
-	}
-	return all
-}
-
 // serve starts the contender's brokers.
 func (c Contender) serve(ctx context.Context, dir string) (servers, string, error) {
 	if c.kafka != nil {

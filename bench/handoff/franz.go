@@ -16,6 +16,7 @@ import (
 type franzGroup struct {
 	*kafkaGroup
 	workers []*franzWorker
+	crashed []*franzWorker
 }
 
 func startFranz(ctx context.Context, e env) (group, error) {
@@ -29,9 +30,11 @@ func startFranz(ctx context.Context, e env) (group, error) {
 func (g *franzGroup) predicted(int) ([]int, error) { return g.any(), nil }
 
 func (g *franzGroup) change(ctx context.Context, n int, moving func([]int)) error {
-	g.tell(moving)
+	if err := g.announce(ctx, n, moving); err != nil {
+		return err
+	}
 	for len(g.workers) < n {
-		if err := g.add(); err != nil {
+		if err := g.join(); err != nil {
 			return err
 		}
 	}
@@ -42,16 +45,24 @@ func (g *franzGroup) change(ctx context.Context, n int, moving func([]int)) erro
 		gone.Go(w.close)
 	}
 	gone.Wait()
+	return g.settle(ctx, n)
+}
+
+// settle waits until each member has its share.
+func (g *franzGroup) settle(ctx context.Context, n int) error {
 	return g.shared(ctx, n, func(worker int) int { return g.workers[worker].count() })
 }
 
 // crash cuts the connections of the last n workers for good.
 func (g *franzGroup) crash(n int) {
-	for i := len(g.workers) - n; i < len(g.workers); i++ {
-		g.ledger.crash(i)
-		g.workers[i].network.cut()
-		g.workers[i].stop()
+	left := len(g.workers) - n
+	for i, w := range g.workers[left:] {
+		g.ledger.crash(left + i)
+		w.network.cut()
+		w.stop()
 	}
+	g.crashed = append(g.crashed, g.workers[left:]...)
+	g.workers = g.workers[:left:left]
 }
 
 // hold lets workers fetch nothing. What they had fetched and not been given is fetched again.
@@ -69,7 +80,7 @@ func (g *franzGroup) hold() (release func()) {
 func (g *franzGroup) stop() {
 	g.tell(nil)
 	var gone sync.WaitGroup
-	for _, w := range g.workers {
+	for _, w := range append(g.workers, g.crashed...) {
 		gone.Go(w.close)
 	}
 	gone.Wait()
@@ -89,7 +100,7 @@ type franzWorker struct {
 	parts map[int32]*franzPartition
 }
 
-func (g *franzGroup) add() error {
+func (g *franzGroup) join() error {
 	w := &franzWorker{group: g, number: len(g.workers), parts: map[int32]*franzPartition{}}
 	options := []kgo.Opt{
 		kgo.SeedBrokers(g.url), kgo.ConsumerGroup(consumerGroup), kgo.ConsumeTopics(kafkaTopic), kgo.Dialer(w.network.dial),

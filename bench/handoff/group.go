@@ -68,6 +68,17 @@ type (
 	}
 	// separate groups have their workers in other processes.
 	separate interface{ running() servers }
+	// stepwise groups take one worker after the other, and then wait.
+	stepwise interface {
+		crasher
+		// announce tells the number of workers to those that want to know it beforehand, and the
+		// group who is to be told which keys move.
+		announce(ctx context.Context, workers int, moving func(keys []int)) error
+		// join starts one more worker and does not wait until it has anything.
+		join() error
+		// settle waits until this number of workers, all that run, have what is theirs.
+		settle(ctx context.Context, workers int) error
+	}
 	// paced groups have handlers that are told how long they take: least, and up to spread ns more.
 	paced interface{ pace(least, spread int64) }
 )

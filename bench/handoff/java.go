@@ -258,9 +258,11 @@ func (g *javaGroup) running() (all servers) {
 func (g *javaGroup) predicted(int) ([]int, error) { return g.any(), nil }
 
 func (g *javaGroup) change(ctx context.Context, n int, moving func([]int)) error {
-	g.tell(moving)
-	for ; g.workers < n; g.workers++ {
-		if err := g.processOf(g.workers).command(fmt.Sprintf("add %d", g.workers)); err != nil {
+	if err := g.announce(ctx, n, moving); err != nil {
+		return err
+	}
+	for g.workers < n {
+		if err := g.join(); err != nil {
 			return err
 		}
 	}
@@ -271,6 +273,19 @@ func (g *javaGroup) change(ctx context.Context, n int, moving func([]int)) error
 		}
 		g.workers = n
 	}
+	return g.settle(ctx, n)
+}
+
+func (g *javaGroup) join() error {
+	if err := g.processOf(g.workers).command(fmt.Sprintf("add %d", g.workers)); err != nil {
+		return err
+	}
+	g.workers++
+	return nil
+}
+
+// settle waits until each member has its share.
+func (g *javaGroup) settle(ctx context.Context, n int) error {
 	return g.shared(ctx, n, func(worker int) int {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -298,6 +313,7 @@ func (g *javaGroup) crash(n int) {
 	for i := g.workers - n; i < g.workers; i++ {
 		g.ledger.crash(i)
 	}
+	g.workers -= n
 }
 
 func (g *javaGroup) hold() (release func()) {

@@ -182,6 +182,12 @@ func (g *kafkaGroup) any() []int {
 	return keys
 }
 
+// announce tells Kafka nothing: no member knows how many there will be.
+func (g *kafkaGroup) announce(_ context.Context, _ int, moving func([]int)) error {
+	g.tell(moving)
+	return nil
+}
+
 // tell sets who is told which keys are on their way.
 func (g *kafkaGroup) tell(moving func([]int)) {
 	g.mu.Lock()

@@ -34,11 +34,9 @@ type Load struct {
 // moves nothing, and the models of other libraries have no worker that fails.
 type Run struct {
 	Findings
-	Forced   int           `json:"forced"` // keys that got a message the moment that their move was known
-	Pause    Spread        `json:"pause"`
-	Started  time.Duration `json:"started_ns"` // until every worker of those before the change had its share
-	Stable   time.Duration `json:"stable_ns"`  // until every worker of those after it had
-	Takeover Spread        `json:"takeover"`
+	Forced   int    `json:"forced"` // keys that got a message the moment that their move was known
+	Pause    Spread `json:"pause"`
+	Takeover Spread `json:"takeover"`
 
 	Filled  time.Duration `json:"fill_ns"` // that publishing the backlog took
 	Drained int           `json:"drained"` // of the backlog, what no worker had been given when handlers could begin
@@ -89,11 +87,7 @@ func (r Result) PublishRate() float64 {
 // Sum adds up the findings of all runs.
 func (r Result) Sum() (f Findings) {
 	for _, x := range r.Runs {
-		f.Published += x.Published
-		f.Lost += x.Lost
-		f.Concurrent += x.Concurrent
-		f.OutOfOrder += x.OutOfOrder
-		f.Duplicates += x.Duplicates
+		f = f.plus(x.Findings)
 	}
 	return f
 }
@@ -194,11 +188,9 @@ func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 // all changes the number of workers under load, drains a backlog and lets workers crash, as
 // far as the contender can.
 func (m *measurement) all(ctx context.Context) error {
-	began := time.Now()
 	if err := m.group.change(ctx, m.Before, func([]int) {}); err != nil {
 		return err
 	}
-	m.run.Started = time.Since(began)
 	if !m.static {
 		if err := m.move(ctx); err != nil {
 			return err
@@ -258,7 +250,6 @@ func (m *measurement) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.run.Stable = time.Since(since)
 	pressure()
 	time.Sleep(200 * time.Millisecond)
 	background()

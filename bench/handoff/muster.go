@@ -25,6 +25,7 @@ type musterGroup struct {
 	nc       *nats.Conn
 	cfg      partition.Config
 	workers  []*musterWorker
+	crashed  []*musterWorker
 	slotKeys [][]int
 	latest   atomic.Pointer[report.Map]
 	unwatch  context.CancelFunc
@@ -117,17 +118,11 @@ func (g *musterGroup) follow(maps <-chan *report.Map) {
 }
 
 func (g *musterGroup) change(ctx context.Context, n int, moving func([]int)) error {
-	g.mu.Lock()
-	g.moving = moving
-	if a := g.latest.Load(); a != nil {
-		g.after = a.Version
-	}
-	g.mu.Unlock()
-	if err := partition.Open(g.nc, g.cfg.Name).Expect(ctx, n); err != nil {
+	if err := g.announce(ctx, n, moving); err != nil {
 		return err
 	}
 	for len(g.workers) < n {
-		if err := g.add(); err != nil {
+		if err := g.join(); err != nil {
 			return err
 		}
 	}
@@ -143,6 +138,21 @@ func (g *musterGroup) change(ctx context.Context, n int, moving func([]int)) err
 		}
 	}
 	g.workers = g.workers[:n]
+	return g.settle(ctx, n)
+}
+
+// announce tells the group how many workers to expect, so that no window is waited for.
+func (g *musterGroup) announce(ctx context.Context, n int, moving func([]int)) error {
+	g.mu.Lock()
+	g.moving = moving
+	if a := g.latest.Load(); a != nil {
+		g.after = a.Version
+	}
+	g.mu.Unlock()
+	return partition.Open(g.nc, g.cfg.Name).Expect(ctx, n)
+}
+
+func (g *musterGroup) settle(ctx context.Context, n int) error {
 	return eventually(ctx, fmt.Sprintf("%d workers are STABLE", n), g.stable)
 }
 
@@ -162,7 +172,7 @@ func (g *musterGroup) stable() bool {
 	return slots == g.Slots
 }
 
-func (g *musterGroup) add() error {
+func (g *musterGroup) join() error {
 	i := len(g.workers)
 	nc, err := access.Connect(g.url, workerName(i))
 	if err != nil {
@@ -189,11 +199,14 @@ func (g *musterGroup) add() error {
 // crash cuts the connections of the last n workers, as the end of their processes would, and
 // then lets them end.
 func (g *musterGroup) crash(n int) {
-	for i := len(g.workers) - n; i < len(g.workers); i++ {
-		g.ledger.crash(i)
-		g.workers[i].nc.Close()
-		g.workers[i].leave()
+	left := len(g.workers) - n
+	for i, w := range g.workers[left:] {
+		g.ledger.crash(left + i)
+		w.nc.Close()
+		w.leave()
 	}
+	g.crashed = append(g.crashed, g.workers[left:]...)
+	g.workers = g.workers[:left:left]
 }
 
 // predicted makes the leader's plan: it depends on nothing but its inputs.
@@ -236,7 +249,7 @@ func (g *musterGroup) stop() {
 	for _, w := range g.workers {
 		w.leave()
 	}
-	for _, w := range g.workers {
+	for _, w := range append(g.workers, g.crashed...) {
 		// Nobody takes their slots any more: they need not wait for that.
 		w.nc.Close()
 		<-w.ended

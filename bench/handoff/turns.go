@@ -37,26 +37,6 @@ func Turns(runs int, quick bool, only string) []Turn {
 	return turn(all, large, fewer, both, only, func(c Contender) bool { return c.in(3, alwaysSync) })
 }
 
-// Rebalances are 900 partitions of ten consumers, which is what the new protocol of Kafka was
-// shown with: one consumer becomes ten, one of ten leaves and one joins nine. Each contender
-// does what its users would do, and nothing is drained. only selects as for Turns.
-func Rebalances(runs int, only string) []Turn {
-	load := Load{Rate: 1000, Press: 500, Work: 5 * time.Millisecond, WorkSpread: 5 * time.Millisecond, Quiet: ackWait + 2*time.Second}
-	var all []Turn
-	for _, change := range [][2]int{{1, 10}, {10, 9}, {9, 10}} {
-		t := Turn{Case: Case{Keys: 9000, Slots: 900, Before: change[0], After: change[1]}, Repetitions: runs, Load: load}
-		for _, c := range rebalancers() {
-			if strings.Contains(c.Name, only) {
-				t.Contenders = append(t.Contenders, c)
-			}
-		}
-		if t.Contenders != nil {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
 // in reports whether a contender has these replicas and this sync.
 func (c Contender) in(replicas int, sync string) bool {
 	return c.Replicas == replicas && c.Sync == sync

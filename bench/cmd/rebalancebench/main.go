@@ -1,6 +1,6 @@
 // Rebalancebench changes the number of consumers of 900 partitions, with Muster and with Kafka's
 // protocols, and prints one table: how long it takes until all have their share, and for how
-// long nobody worked on a partition.
+// long no consumer worked on a partition.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,10 +24,12 @@ import (
 func main() {
 	handoff.ServeIfChild()
 	file := flag.String("json", "", "also write every run to `FILE`")
-	runs := flag.Int("runs", 3, "`number` of runs of each contender in each case; they take turns")
-	only := flag.String("only", "", "only contenders whose name contains `TEXT`: \"muster\", \"KIP-848\", \"cooperative, fast\"")
+	runs := flag.Int("runs", 1, "`number` of runs of each contender; they take turns")
+	quick := flag.Bool("quick", false, "90 partitions and four consumers: to see that every contender works")
+	defaults := flag.Bool("defaults", false, "also Kafka's clients with the timers that are their defaults, which notice a crash after 45 s, and its older protocol")
+	only := flag.String("only", "", "only contenders whose name contains `TEXT`: \"muster\", \"KIP-848\", \"Java\"")
 	flag.Parse()
-	turns := handoff.Rebalances(*runs, *only)
+	contenders := slices.DeleteFunc(handoff.Rebalancers(*defaults), func(c handoff.Contender) bool { return !strings.Contains(c.Name, *only) })
 	var faults []string
 	if flag.NArg() > 0 {
 		faults = append(faults, fmt.Sprintf("takes no arguments, %d are given", flag.NArg()))
@@ -34,7 +37,7 @@ func main() {
 	if *runs < 1 {
 		faults = append(faults, fmt.Sprintf("-runs is %d: give at least 1", *runs))
 	}
-	if len(turns) == 0 {
+	if len(contenders) == 0 {
 		faults = append(faults, fmt.Sprintf("-only %q fits no contender, such as \"muster\"", *only))
 	}
 	if faults != nil {
@@ -42,9 +45,13 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
+	load := handoff.FullRebalance()
+	if *quick {
+		load = handoff.QuickRebalance()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, turns, *file); err != nil {
+	if err := run(ctx, contenders, load, *runs, *file); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "rebalancebench:", err)
 		stop()
 		os.Exit(1)
@@ -53,44 +60,64 @@ func main() {
 
 // report is the form of the JSON file.
 type report struct {
-	Go      string           `json:"go"`
-	CPUs    int              `json:"cpus"`
-	Results []handoff.Result `json:"results"`
+	Go   string                 `json:"go"`
+	CPUs int                    `json:"cpus"`
+	Runs []handoff.RebalanceRun `json:"runs"`
 }
 
-func run(ctx context.Context, turns []handoff.Turn, file string) error {
+func run(ctx context.Context, contenders []handoff.Contender, load handoff.RebalanceLoad, times int, file string) error {
+	fmt.Println("stores in", handoff.StoreFilesystem())
 	began := time.Now()
-	results, err := handoff.Measure(ctx, turns, func(r handoff.Result, x handoff.Run) {
-		_, _ = fmt.Fprintf(os.Stderr, "%4.0f s: %s, %d to %d consumers: stable after %.1f s\n", time.Since(began).Seconds(), r.Contender, r.Before, r.After, x.Stable.Seconds())
-	})
-	return errors.Join(err, show(results, file))
+	var all []handoff.RebalanceRun
+	var errs []error
+	for range times {
+		for _, c := range contenders {
+			if ctx.Err() != nil {
+				break
+			}
+			runs, err := handoff.MeasureRebalances(ctx, c, load)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("measuring %s: %w", c.Name, err))
+			}
+			all = append(all, runs...)
+			_, _ = fmt.Fprintf(os.Stderr, "%4.0f s: %s\n", time.Since(began).Seconds(), c.Name)
+		}
+	}
+	return errors.Join(errors.Join(errs...), ctx.Err(), show(contenders, load, all, file))
 }
 
 // show prints the table and writes the file, if it is wanted.
-func show(results []handoff.Result, file string) error {
-	if err := table(os.Stdout, results); err != nil || file == "" {
+func show(contenders []handoff.Contender, load handoff.RebalanceLoad, runs []handoff.RebalanceRun, file string) error {
+	if err := table(os.Stdout, contenders, load, runs); err != nil || file == "" {
 		return err
 	}
-	text, err := json.MarshalIndent(report{runtime.Version(), runtime.GOMAXPROCS(0), results}, "", "  ")
+	text, err := json.MarshalIndent(report{runtime.Version(), runtime.GOMAXPROCS(0), runs}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-func table(out io.Writer, results []handoff.Result) error {
+const head = "partitions\tstep\tconsumers\tcontender\tassigned, s\tconsuming, s\tmoves\tpause p50\tp99\tlongest, ms\tlost\tconc.\tdisorder\tdupl.\truns\t"
+
+// table has the steps one below the other, each with all contenders. What is lost and so on is
+// of a whole group, with all of its steps.
+func table(out io.Writer, contenders []handoff.Contender, load handoff.RebalanceLoad, runs []handoff.RebalanceRun) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "partitions\tconsumers\tcontender\tfirst start, s\tstable, s\tmoved\tpause p50\tp99\tmax, ms\tlost\tconc.\tdisorder\tdupl.\truns\t")
-	for i, r := range results {
-		if i > 0 && results[i-1].Case != r.Case {
-			_, _ = fmt.Fprintln(w, strings.Repeat("\t", 14))
+	_, _ = fmt.Fprintln(w, head)
+	for i, name := range handoff.StepNames() {
+		if i > 0 {
+			_, _ = fmt.Fprintln(w, strings.Repeat("\t", strings.Count(head, "\t")))
 		}
-		started := r.Median(func(x handoff.Run) float64 { return x.Started.Seconds() })
-		stable := r.Median(func(x handoff.Run) float64 { return x.Stable.Seconds() })
-		pause := r.Spread(func(x handoff.Run) handoff.Spread { return x.Pause })
-		f := r.Sum()
-		_, _ = fmt.Fprintf(w, "%d\t%d to %d\t%s\t%.2f\t%.2f\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Slots, r.Before, r.After, r.Contender,
-			started, stable, pause.N, ms(pause.P50), ms(pause.P99), ms(pause.Max), f.Lost, f.Concurrent, f.OutOfOrder, f.Duplicates, len(r.Runs))
+		for _, c := range contenders {
+			s, f, n := handoff.StepOf(runs, c.Name, name)
+			if n == 0 {
+				continue
+			}
+			_, _ = fmt.Fprintf(w, "%d\t%s\t%d to %d\t%s\t%.2f\t%.2f\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t\n", load.Partitions, s.Name, s.From, s.To, c.Name,
+				s.Assigned.Seconds(), s.Consuming.Seconds(), s.Moves, ms(s.Pause.P50), ms(s.Pause.P99), ms(s.Pause.Max),
+				f.Lost, f.Concurrent, f.OutOfOrder, f.Duplicates, n)
+		}
 	}
 	return w.Flush()
 }
