@@ -17,29 +17,38 @@ const publishPatience = 20 * time.Second
 
 // publisher publishes for keys that are named, and in the background.
 type publisher struct {
-	ledger  *ledger
-	keys    int
-	send    func(ctx context.Context, m message) error
-	lane    [lanes]chan int
-	mu      sync.Mutex
-	next    []int          // number of each key's next message
-	waiting sync.WaitGroup // of what is queued
-	done    chan struct{}
-	all     sync.WaitGroup
+	ledger *ledger
+	keys   int
+	send   func(ctx context.Context, m message) error
+	lane   [lanes]chan queued
+	mu     sync.Mutex
+	next   []int // number of each key's next message
+	done   chan struct{}
+	all    sync.WaitGroup
+}
+
+// queued is what waits in a lane: a key whose next message is to be published, or who waits
+// for what is before it.
+type queued struct {
+	key    int
+	passed func() // called when it is its turn; nil for a key
 }
 
 func newPublisher(l *ledger, keys int, send func(context.Context, message) error) *publisher {
 	p := &publisher{ledger: l, keys: keys, next: make([]int, keys), send: send, done: make(chan struct{})}
 	for i := range p.lane {
-		p.lane[i] = make(chan int, 1<<16)
+		p.lane[i] = make(chan queued, 1<<16)
 		p.all.Go(func() {
 			for {
 				select {
 				case <-p.done:
 					return
-				case key := <-p.lane[i]:
-					p.publishNow(p.another(key))
-					p.waiting.Done()
+				case q := <-p.lane[i]:
+					if q.passed != nil {
+						q.passed()
+						continue
+					}
+					p.publishNow(p.another(q.key))
 				}
 			}
 		})
@@ -69,8 +78,7 @@ func (p *publisher) take(n int) []message {
 
 func (p *publisher) publish(keys ...int) {
 	for _, key := range keys {
-		p.waiting.Add(1)
-		p.lane[key%lanes] <- key
+		p.lane[key%lanes] <- queued{key: key}
 	}
 }
 
@@ -136,12 +144,24 @@ func (p *publisher) at(rate int, keys []int) (stop func()) {
 	})
 }
 
-// flush waits until what was queued is published, or ctx ends.
+// flush waits until what is queued by now is published, or ctx ends. What is queued meanwhile
+// is not waited for: under a load that goes on there may always be something.
 func (p *publisher) flush(ctx context.Context) error {
+	var before sync.WaitGroup
+	before.Add(lanes)
+	go func() {
+		for _, lane := range p.lane {
+			select {
+			case lane <- queued{passed: before.Done}:
+			case <-p.done:
+				return
+			}
+		}
+	}()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.waiting.Wait()
+		before.Wait()
 	}()
 	select {
 	case <-done:
