@@ -17,6 +17,8 @@ type Contender struct {
 	Sync     string // always or default: when brokers sync what they acknowledge
 	shards   int    // streams of Muster's, 0 for one
 	inFlight int    // messages of a slot of Muster's, 0 for one
+	slots    int    // instead of the case's, 0 for those
+	batched  bool   // a backlog is published in atomic batches
 	static   bool   // it has no workers that could come and go
 	kafka    *kafkaSetting
 	start    func(context.Context, env) (group, error)
@@ -40,8 +42,8 @@ func Contenders() []Contender {
 // handoffs, which a disk doesn't decide.
 func onNATS(replicas int, sync string) []Contender {
 	all := []Contender{
-		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1, false)},
-		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8, false)},
+		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1)},
+		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8)},
 		{Name: "muster", start: startMuster},
 		{Name: "muster, 4 shards", shards: 4, start: startMuster},
 		{Name: "muster, 8 shards", shards: 8, start: startMuster},
@@ -60,7 +62,7 @@ func onNATS(replicas int, sync string) []Contender {
 			Contender{Name: "recreated, as pcgroups", start: startRecreated(false)})
 	}
 	if sync == alwaysSync {
-		all = append(all, Contender{Name: "raw JetStream, 1 stream, batches", static: true, start: startRaw(1, true)})
+		all = append(all, Contender{Name: "raw JetStream, 1 stream, batches", static: true, batched: true, start: startRaw(1)})
 	}
 	for i := range all {
 		all[i].Replicas, all[i].Sync = replicas, sync
@@ -89,6 +91,14 @@ func onKafka(sync string) []Contender {
 		all[i].Replicas, all[i].Sync = 1, sync
 	}
 	return all
+}
+
+// at returns the environment of the contender in a case.
+func (c Contender) at(k Case, url string, l *ledger) env {
+	if c.slots > 0 {
+		k.Slots = c.slots
+	}
+	return env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, batched: c.batched, kafka: c.kafka, ledger: l}
 }
 
 // serve starts the contender's brokers.

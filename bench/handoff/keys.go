@@ -126,7 +126,7 @@ func MeasureKeys(ctx context.Context, c Contender, load KeyLoad) (KeyResult, err
 
 	k := Case{Keys: load.Keys, Slots: load.Slots, Before: load.Workers, After: load.Workers}
 	m := &keyMeasurement{KeyLoad: load, ledger: newLedger()}
-	g, err := c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, kafka: c.kafka, ledger: m.ledger})
+	g, err := c.start(ctx, c.at(k, url, m.ledger))
 	if err != nil {
 		return result, err
 	}

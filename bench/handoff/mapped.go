@@ -83,6 +83,12 @@ func (g *mappedGroup) open(ctx context.Context, cfg jetstream.StreamConfig) (err
 	if _, err := js.CreateStream(ctx, cfg); err != nil {
 		return fmt.Errorf("making stream %s: %w", stream, err)
 	}
+	if g.batched {
+		if err := allowBatches(ctx, g.nc, stream); err != nil {
+			return err
+		}
+		g.streamOf = func(int) int { return 0 }
+	}
 	g.kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: mapBucket, Replicas: g.replicas})
 	if err != nil {
 		return fmt.Errorf("making bucket %s: %w", mapBucket, err)

@@ -174,7 +174,7 @@ func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 	defer brokers.stop()
 
 	m := &measurement{Contender: c, Case: k, Load: load, ledger: newLedger(), brokers: brokers}
-	m.group, err = c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, kafka: c.kafka, ledger: m.ledger})
+	m.group, err = c.start(ctx, c.at(k, url, m.ledger))
 	if err != nil {
 		return Run{}, err
 	}

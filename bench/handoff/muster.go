@@ -80,6 +80,12 @@ func (g *musterGroup) open(ctx context.Context) (err error) {
 	if err := partition.Open(g.nc, g.cfg.Name).Provision(ctx, g.cfg); err != nil {
 		return err
 	}
+	if g.batched {
+		if err := allowBatches(ctx, g.nc, g.cfg.Streams()...); err != nil {
+			return err
+		}
+		g.streamOf = func(key int) int { return g.slotOf(key) % max(1, g.shards) }
+	}
 	ctx, g.unwatch = context.WithCancel(context.WithoutCancel(ctx))
 	maps, err := partition.Open(g.nc, g.cfg.Name).WatchMap(ctx)
 	if err != nil {

@@ -2,10 +2,6 @@ package handoff
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -19,8 +15,7 @@ import (
 type rawGroup struct {
 	*natsSender
 	env
-	drain   *modeDrain
-	batched bool // publishes in atomic batches
+	drain *modeDrain
 }
 
 // rawConsumers is how many consumers a stream has, rawInFlight how many messages of each may
@@ -30,12 +25,12 @@ const (
 	rawInFlight  = 1000
 )
 
-func startRaw(streams int, batched bool) func(context.Context, env) (group, error) {
+func startRaw(streams int) func(context.Context, env) (group, error) {
 	return func(ctx context.Context, e env) (group, error) {
-		g := &rawGroup{env: e, batched: batched}
+		g := &rawGroup{env: e}
 		g.drain = &modeDrain{
 			Mode:  Mode{InFlight: rawInFlight, Shards: streams, Slots: streams * rawConsumers, Replicas: e.replicas},
-			batch: rawInFlight, atomic: batched, deliver: g.deliver,
+			batch: rawInFlight, atomic: e.batched, deliver: g.deliver,
 		}
 		if err := g.open(ctx); err != nil {
 			g.stop()
@@ -51,6 +46,9 @@ func (g *rawGroup) open(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if g.batched {
+		g.streamOf = func(key int) int { return key % g.drain.Shards }
 	}
 	if err := g.drain.open(g.url); err != nil {
 		return err
@@ -80,63 +78,6 @@ func (g *rawGroup) hold() (release func()) {
 			g.ledger.fault(err)
 		}
 	})
-}
-
-// batchSize is how many messages are in an atomic batch. Servers allow 1,000.
-const batchSize = 500
-
-// fill waits for the confirmation of one batch before the next, on each connection.
-func (g *rawGroup) fill(ctx context.Context, ms []message) error {
-	if !g.batched {
-		return g.natsSender.fill(ctx, ms)
-	}
-	errs := make([]error, len(g.conns))
-	var all sync.WaitGroup
-	for i, nc := range g.conns {
-		own := slices.DeleteFunc(slices.Clone(ms), func(m message) bool { return m.key%len(g.conns) != i })
-		all.Go(func() {
-			for batch := range slices.Chunk(own, batchSize) {
-				if errs[i] = g.publishBatch(ctx, nc, batch); errs[i] != nil {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-// publishBatch publishes messages of one stream of which all are stored or none.
-//
-// Source: ADR-50 of nats-architecture-and-design, "JetStream Batch Publishing".
-func (g *rawGroup) publishBatch(ctx context.Context, nc *nats.Conn, batch []message) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
-	defer cancel()
-	id := nats.NewInbox()
-	for i, m := range batch {
-		msg := &nats.Msg{Subject: g.subjectOf(m.key), Data: m.encode(), Header: nats.Header{}}
-		msg.Header.Set("Nats-Batch-Id", id)
-		msg.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
-		if i < len(batch)-1 {
-			if err := nc.PublishMsg(msg); err != nil {
-				return err
-			}
-			continue
-		}
-
-		msg.Header.Set("Nats-Batch-Commit", "1")
-		answer, err := nc.RequestMsgWithContext(ctx, msg)
-		if err != nil {
-			return fmt.Errorf("publishing a batch: %w", err)
-		}
-		var stored struct {
-			Count int `json:"count"`
-		}
-		if err := json.Unmarshal(answer.Data, &stored); err != nil || stored.Count != len(batch) {
-			return fmt.Errorf("publishing a batch of %d: the server answers %s", len(batch), answer.Data)
-		}
-	}
-	return nil
 }
 
 func (g *rawGroup) acknowledged(ctx context.Context) error { return g.drain.booked(ctx) }

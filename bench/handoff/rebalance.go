@@ -160,7 +160,7 @@ func rebalanceOnce(ctx context.Context, c Contender, load RebalanceLoad, steps f
 	defer brokers.stop()
 
 	k := Case{Keys: load.Keys, Slots: load.Partitions, Before: 1, After: load.Consumers}
-	g, err := c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, kafka: c.kafka, ledger: m.ledger})
+	g, err := c.start(ctx, c.at(k, url, m.ledger))
 	if err != nil {
 		return m.run, err
 	}

@@ -17,6 +17,7 @@ type natsSender struct {
 	conns     []*nats.Conn
 	js        []jetstream.JetStream
 	subjectOf func(key int) string
+	streamOf  func(key int) int // of those that take atomic batches; nil: none does
 }
 
 // mostUnconfirmed is how many messages each connection publishes ahead of their confirmations.
@@ -51,6 +52,9 @@ func (s *natsSender) send(ctx context.Context, m message) error {
 
 // fill publishes without IDs, as nothing is tried twice, and all of a key over one connection.
 func (s *natsSender) fill(ctx context.Context, ms []message) error {
+	if s.streamOf != nil {
+		return s.fillInBatches(ctx, ms)
+	}
 	errs := make([]error, len(s.js))
 	var all sync.WaitGroup
 	for i, js := range s.js {

@@ -25,9 +25,13 @@ func main() {
 	file := flag.String("json", "", "also write every run to `FILE`")
 	runs := flag.Int("runs", 3, "`number` of runs of each contender in each case with one replica; with three it is one less, at least 1")
 	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that notice a crash after 45 s; about four minutes")
+	matrix := flag.Bool("matrix", false, "the one table instead: every way to publish, consume and acknowledge in its best configuration, with one replica and three, default sync and always; about ten minutes a run, so give -runs 1")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`")
 	flag.Parse()
 	turns := handoff.Turns(*runs, *quick, *only)
+	if *matrix {
+		turns = handoff.Matrix(*runs, *quick, *only)
+	}
 	var faults []string
 	if flag.NArg() > 0 {
 		faults = append(faults, fmt.Sprintf("takes no arguments, %d are given", flag.NArg()))
@@ -36,7 +40,7 @@ func main() {
 		faults = append(faults, fmt.Sprintf("-runs is %d: give at least 1", *runs))
 	}
 	if len(turns) == 0 {
-		faults = append(faults, fmt.Sprintf("-only %q fits no contender: give part of the name of one of %q", *only, names()))
+		faults = append(faults, fmt.Sprintf("-only %q fits no contender: give part of the name of one of %q", *only, names(*matrix)))
 	}
 	if faults != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "handoffbench:", strings.Join(faults, "\nhandoffbench: "))
@@ -52,11 +56,18 @@ func main() {
 	}
 }
 
-func names() []string {
+// names returns the names of all contenders, each once.
+func names(matrix bool) []string {
+	turns := handoff.Turns(1, false, "")
+	if matrix {
+		turns = handoff.Matrix(1, false, "")
+	}
 	var all []string
-	for _, c := range handoff.Contenders() {
-		if !slices.Contains(all, c.Name) {
-			all = append(all, c.Name)
+	for _, t := range turns {
+		for _, c := range t.Contenders {
+			if !slices.Contains(all, c.Name) {
+				all = append(all, c.Name)
+			}
 		}
 	}
 	return all
