@@ -50,7 +50,7 @@ func QuickKeyLoad() KeyLoad {
 // slot for a tenth of the time, and on a slow key for half of the time.
 func FullKeyLoad() KeyLoad {
 	k := QuickKeyLoad()
-	k.Keys, k.Slots, k.Odd, k.During, k.Rounds = 1600, 8, 4, 6*time.Second, 2
+	k.Keys, k.Slots, k.Odd, k.During, k.Rounds = 1600, 8, 4, 5*time.Second, 2
 	return k
 }
 

@@ -21,7 +21,7 @@ type RebalanceLoad struct {
 	Every      time.Duration `json:"every_ns"`   // from one message of a partition to the next
 	Work       time.Duration `json:"work_ns"`    // that a handler takes at least, and up to as long again
 	JoinEvery  time.Duration `json:"join_every_ns"`
-	Rest       time.Duration `json:"rest_ns"`  // that the load goes on for before consumers change
+	Rest       time.Duration `json:"rest_ns"`  // that the load goes on for before a consumer is killed
 	Quiet      time.Duration `json:"quiet_ns"` // as Load.Quiet
 }
 
@@ -221,15 +221,15 @@ func (m *rebalancing) begin(ctx context.Context) error {
 	m.first = firstOfEach(order, m.units)
 	rate := float64(len(m.first)) / m.Every.Seconds()
 	m.background = m.publisher.at(int(rate), order)
-	return m.rest(ctx)
+	return wait(ctx, 2*m.Every) // until every partition has it in work
 }
 
-// rest lets the load go on for a while.
-func (m *rebalancing) rest(ctx context.Context) error {
+// wait lets the load go on for a while.
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(m.Rest):
+	case <-time.After(d):
 		return nil
 	}
 }
@@ -248,7 +248,7 @@ func (m *rebalancing) atOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.rest(ctx); err != nil {
+	if err := wait(ctx, m.Rest); err != nil {
 		return err
 	}
 	m.stepwise.crash(1)
@@ -270,7 +270,9 @@ func (m *rebalancing) oneByOne(ctx context.Context) error {
 		}
 		for i := 1; i < m.Consumers; i++ {
 			if i > 1 {
-				time.Sleep(m.JoinEvery)
+				if err := wait(ctx, m.JoinEvery); err != nil {
+					return err
+				}
 			}
 			if err := m.stepwise.join(); err != nil {
 				return err
