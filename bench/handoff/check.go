@@ -97,13 +97,8 @@ func disorder(order []int, rs []run) int {
 // to the latter's first start. Where that start came before the completion it is
 // 0.
 func pauses(runs []run, since time.Time) []time.Duration {
-	byUnit := map[int][]run{}
-	for _, r := range runs {
-		byUnit[r.unit] = append(byUnit[r.unit], r)
-	}
 	var out []time.Duration
-	for _, rs := range byUnit {
-		slices.SortFunc(rs, func(a, b run) int { return a.start.Compare(b.start) })
+	for _, rs := range byUnit(runs) {
 		var last run
 		var stopped time.Time
 		for i, r := range rs {
@@ -127,12 +122,7 @@ func pauses(runs []run, since time.Time) []time.Duration {
 // takeovers returns, for each unit that a crashed worker had, how long after the crash
 // another began its first message, or after the arrival of that message if it came later.
 func takeovers(runs []run, crash time.Time, crashed func(worker int) bool) (took []time.Duration) {
-	byUnit := map[int][]run{}
-	for _, r := range runs {
-		byUnit[r.unit] = append(byUnit[r.unit], r)
-	}
-	for _, rs := range byUnit {
-		slices.SortFunc(rs, func(a, b run) int { return a.start.Compare(b.start) })
+	for _, rs := range byUnit(runs) {
 		next := slices.IndexFunc(rs, func(r run) bool { return r.start.After(crash) })
 		if next <= 0 || !crashed(rs[next-1].worker) {
 			continue
@@ -144,6 +134,18 @@ func takeovers(runs []run, crash time.Time, crashed func(worker int) bool) (took
 		took = append(took, rs[next].start.Sub(from))
 	}
 	return took
+}
+
+// byUnit returns the runs of each unit by their start.
+func byUnit(runs []run) map[int][]run {
+	of := map[int][]run{}
+	for _, r := range runs {
+		of[r.unit] = append(of[r.unit], r)
+	}
+	for _, rs := range of {
+		slices.SortFunc(rs, func(a, b run) int { return a.start.Compare(b.start) })
+	}
+	return of
 }
 
 // Spread is a distribution of durations.

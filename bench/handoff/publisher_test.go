@@ -30,3 +30,29 @@ func TestFlushWaitsForWhatIsQueuedByThen(t *testing.T) {
 		t.Error("nothing was published")
 	}
 }
+
+// TestASteadyLoadQueuesNoMoreThanItMay has a sender that never returns before the end.
+func TestASteadyLoadQueuesNoMoreThanItMay(t *testing.T) {
+	held := make(chan struct{})
+	p := newPublisher(newLedger(), lanes, func(context.Context, message) error {
+		<-held
+		return nil
+	})
+	defer p.stop()
+	defer close(held)
+	stop := p.at(lanes*mostQueued*100, p.every())
+	longest := func() (n int) {
+		for _, lane := range p.lane {
+			n = max(n, len(lane))
+		}
+		return n
+	}
+	for longest() < mostQueued {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond)
+	stop()
+	if n := longest(); n != mostQueued {
+		t.Errorf("%d are queued in a lane, want at most %d", n, mostQueued)
+	}
+}

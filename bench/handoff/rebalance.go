@@ -28,7 +28,7 @@ type RebalanceLoad struct {
 // FullRebalance is 900 partitions and ten consumers, the size that the new protocol of Kafka was
 // shown with. The load goes on for longer than Kafka's clients wait between two commits.
 func FullRebalance() RebalanceLoad {
-	return RebalanceLoad{Keys: 9000, Partitions: 900, Consumers: 10, Every: 500 * time.Millisecond, Work: 4 * time.Millisecond,
+	return RebalanceLoad{Keys: 9000, Partitions: 900, Consumers: 10, Every: time.Second, Work: 4 * time.Millisecond,
 		JoinEvery: time.Second, Rest: 6 * time.Second, Quiet: time.Minute}
 }
 
@@ -221,7 +221,7 @@ func (m *rebalancing) begin(ctx context.Context) error {
 	m.first = firstOfEach(order, m.units)
 	rate := float64(len(m.first)) / m.Every.Seconds()
 	m.background = m.publisher.at(int(rate), order)
-	return wait(ctx, 2*m.Every) // until every partition has it in work
+	return wait(ctx, m.Every) // until every partition has had it
 }
 
 // wait lets the load go on for a while.
@@ -349,18 +349,6 @@ func firstOfEach(order []int, units map[int]int) (first []int) {
 		}
 	}
 	return first
-}
-
-// byUnit returns the runs of each unit by their start.
-func byUnit(runs []run) map[int][]run {
-	of := map[int][]run{}
-	for _, r := range runs {
-		of[r.unit] = append(of[r.unit], r)
-	}
-	for _, rs := range of {
-		slices.SortFunc(rs, func(a, b run) int { return a.start.Compare(b.start) })
-	}
-	return of
 }
 
 // moves counts how often units went to another worker after since, and returns how long it took

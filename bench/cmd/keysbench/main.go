@@ -24,7 +24,7 @@ func main() {
 	handoff.ServeIfChild()
 	load := handoff.FullKeyLoad()
 	file := flag.String("json", "", "also write every round to `FILE`")
-	quick := flag.Bool("quick", false, "one short round with fewer keys, about two minutes: to see that every contender works")
+	quick := flag.Bool("quick", false, "one short round with fewer keys, to see that every contender works")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`: \"muster\", \"64 in flight\", \"Kafka\"")
 	flag.IntVar(&load.Rounds, "rounds", load.Rounds, "`number` of rounds, in each of which the disturbances take turns")
 	flag.DurationVar(&load.During, "time", load.During, "`time` that messages are published for with each disturbance; at least 1s")
