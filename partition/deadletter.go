@@ -69,8 +69,8 @@ const (
 // removes or requeues it. When it is full it takes no more, and messages are tried again
 // instead of given up: an acknowledged message must not be dropped to make room. Its subject has
 // a wildcard since the server delivers a push consumer's messages where somebody subscribes to the
-// very subject, and would take a stream for that: whoever may create a consumer could write dead
-// letters.
+// very subject, and would take a stream for that: a user who may create a consumer could write
+// dead letters.
 func deadLetterStream(cfg Config, lay layout) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        lay.deadLetterStream(),
