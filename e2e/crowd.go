@@ -140,17 +140,15 @@ func (c *crowdRun) few() int { return max(1, c.o.Defenders/10) }
 func (c *crowdRun) perHost() int { return max(1, min(crowdHost, c.o.Defenders/20)) }
 
 // start starts processes with n workers.
-func (c *crowdRun) start(n int) ([]*host, error) {
-	var started []*host
+func (c *crowdRun) start(n int) error {
 	for n > 0 {
 		x, err := c.hosts.add(min(n, c.perHost()))
 		if err != nil {
-			return started, err
+			return err
 		}
-		started = append(started, x)
 		n -= x.workers
 	}
-	return started, nil
+	return nil
 }
 
 // stable waits until the workers that run share all slots, and returns how long that took.
@@ -195,7 +193,7 @@ func (c *crowdRun) assemble(ctx context.Context) error {
 	}
 	c.Say("Starting %d workers in processes of %d, %d slots in %d streams", n, c.perHost(), c.o.Slots, c.o.Shards)
 	began := time.Now()
-	if _, err := c.start(n); err != nil {
+	if err := c.start(n); err != nil {
 		return err
 	}
 	took, err := c.stable(ctx, began, n)
@@ -280,7 +278,7 @@ func (c *crowdRun) join(ctx context.Context) error {
 	c.mapBytes.take()
 	c.Say("%d workers join", n)
 	began := time.Now()
-	if _, err := c.start(n); err != nil {
+	if err := c.start(n); err != nil {
 		return err
 	}
 	took, err := c.stable(ctx, began, to)

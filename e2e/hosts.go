@@ -52,7 +52,7 @@ func (h *hosts) add(n int) (*host, error) {
 	name := fmt.Sprintf("host-%02d", len(h.all))
 	x := &host{workers: n, record: filepath.Join(h.records, name), done: make(chan struct{})}
 	o := h.settings
-	x.cmd = exec.Command(program, "rig", "workers", "--nats", o.NATS, "--workers", strconv.Itoa(n), "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards),
+	x.cmd = exec.CommandContext(context.Background(), program, "rig", "workers", "--nats", o.NATS, "--workers", strconv.Itoa(n), "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards),
 		"--replicas", strconv.Itoa(o.Replicas), "--pool", strconv.Itoa(h.pool), "--pod", name, "--record", x.record, "--log-file", filepath.Join(h.logs, name+".log"), "--work", h.work.String())
 	if h.profiles != "" {
 		x.cmd.Args = append(x.cmd.Args, "--cpu-profile", filepath.Join(h.profiles, name+".pprof"))

@@ -66,6 +66,18 @@ func (c *callServer) check(v record.CallRequest) error {
 	return err
 }
 
+// execute carries an effect about a request out.
+func (c *callServer) execute(e deliveryEffect) {
+	switch e := e.(type) {
+	case serveEffect:
+		c.serve(e)
+	case replyEffect:
+		c.reply(e)
+	case expiryEffect:
+		c.expire(e)
+	}
+}
+
 // serve calls the handler, in a goroutine of its own.
 func (c *callServer) serve(e serveEffect) {
 	m, this := e.request, handlerCall{e.run, e.call}

@@ -112,8 +112,8 @@ func (c Config) validateKeys(f *faults) pattern {
 		f.add("Subject is %q: it covers subjects of %s>, where dead letters are: give one that covers none, such as one that begins with a word of its own", c.Subject, dead)
 	}
 
-	f.within("Slots", c.Slots, 1, record.MaxSlots)
-	f.within("Shards", c.Shards, 1, record.MaxShards)
+	f.within("Slots", c.Slots, record.MaxSlots)
+	f.within("Shards", c.Shards, record.MaxShards)
 	if c.Shards > 1 && c.Slots > 0 && c.Slots%c.Shards != 0 {
 		f.add("Shards is %d: give a number that divides Slots (%d), or change Slots", c.Shards, c.Slots)
 	}

@@ -47,8 +47,8 @@ func (d Delivery) resolve() Delivery {
 }
 
 func (d Delivery) validate(f *faults) {
-	f.within("Delivery.MaxHandlers", d.MaxHandlers, 1, mostHandlers)
-	f.within("Delivery.InFlight", d.InFlight, 1, mostInFlight)
+	f.within("Delivery.MaxHandlers", d.MaxHandlers, mostHandlers)
+	f.within("Delivery.InFlight", d.InFlight, mostInFlight)
 	if d.HandlerTimeout < 0 {
 		f.add("Delivery.HandlerTimeout is %v: give 0 for none, or a positive duration", d.HandlerTimeout)
 	}

@@ -11,9 +11,9 @@ type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-func (f *faults) within(field string, v, low, high int) {
-	if v < low || v > high {
-		f.add("%s is %d: give %d to %d", field, v, low, high)
+func (f *faults) within(field string, v, most int) {
+	if v < 1 || v > most {
+		f.add("%s is %d: give 1 to %d", field, v, most)
 	}
 }
 

@@ -28,7 +28,7 @@ func (i Identity) resolve() Identity {
 }
 
 func (i Identity) validate(f *faults) {
-	f.within("Identity.PoolSize", i.PoolSize, 1, 100000)
+	f.within("Identity.PoolSize", i.PoolSize, 100000)
 	notANumber := i.Capacity != i.Capacity
 	if i.Capacity < 0 || notANumber || i.Capacity > 1e6 {
 		f.add("Identity.Capacity is %v: give more than 0, up to a million", i.Capacity)

@@ -56,16 +56,16 @@ func (r Retry) validate(f *faults) {
 		}
 		return
 	}
-	f.within("Retry.Tries", r.Tries, 1, 1000)
+	f.within("Retry.Tries", r.Tries, 1000)
 	f.positive("Retry.Delay", r.Delay)
 	if r.MaxDelay < r.Delay {
 		f.add("Retry.MaxDelay is %v: give at least Retry.Delay (%v)", r.MaxDelay, r.Delay)
 	}
-	f.within("Retry.PerKey", r.PerKey, 1, 10_000_000)
-	f.within("Retry.PerSlot", r.PerSlot, 1, 10_000_000)
+	f.within("Retry.PerKey", r.PerKey, 10_000_000)
+	f.within("Retry.PerSlot", r.PerSlot, 10_000_000)
 	switch {
 	case !r.KeepFailing:
-		f.within("Retry.Attempts", r.Attempts, 1, 1_000_000)
+		f.within("Retry.Attempts", r.Attempts, 1_000_000)
 	case r.Attempts != 0:
 		f.add("Retry.Attempts is %d and Retry.KeepFailing is on: give one of them", r.Attempts)
 	}

@@ -56,15 +56,9 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	case handOffInput:
 		d.handOff(in)
 	case forcedInput:
-		if r := d.slots[in.place]; r != nil {
-			r.drop()
-			d.do(forcedEffect{in.place, slotReleasedInput{place: in.place, claim: r.fence.Claim, forced: true}})
-		}
+		d.force(in.place)
 	case droppedInput:
-		if r := d.slots[in.place]; r != nil {
-			r.drop()
-			d.do(releasedEffect{Slots{in.slots, []int{in.slot}}})
-		}
+		d.drop(in.place)
 	case validityInput:
 		d.validity(in.valid)
 	case rolledBackInput:
@@ -90,16 +84,37 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	case progressInput:
 		d.progress()
 	case closeInput:
-		for _, r := range inOrder(d.slots) {
-			r.drop()
-		}
-		d.inbox.close()
+		d.close()
 	}
 	d.grant()
 	d.inbox.stepped()
 	out := d.out
 	d.out = nil
 	return out
+}
+
+// force ends a slot whose handler has not returned in time.
+func (d *delivery) force(at place) {
+	if r := d.slots[at]; r != nil {
+		r.drop()
+		d.do(forcedEffect{at, slotReleasedInput{place: at, claim: r.fence.Claim, forced: true}})
+	}
+}
+
+// drop ends a slot that is another worker's.
+func (d *delivery) drop(at place) {
+	if r := d.slots[at]; r != nil {
+		r.drop()
+		d.do(releasedEffect{Slots{at.slots, []int{at.slot}}})
+	}
+}
+
+// close ends every slot.
+func (d *delivery) close() {
+	for _, r := range inOrder(d.slots) {
+		r.drop()
+	}
+	d.inbox.close()
 }
 
 // progress tells the server what is worked on.

@@ -124,12 +124,8 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		p.fetch(e)
 	case handleEffect:
 		p.handle(e)
-	case serveEffect:
-		p.server.serve(e)
-	case replyEffect:
-		p.server.reply(e)
-	case expiryEffect:
-		p.server.expire(e)
+	case serveEffect, replyEffect, expiryEffect:
+		p.server.execute(e)
 	case interruptEffect:
 		p.interrupts.end(handlerCall(e))
 	case settleEffect:
@@ -166,14 +162,19 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case wakeEffect:
 		p.wake(e)
 	case endedEffect:
-		r := p.runs[e.run]
-		delete(p.runs, e.run)
-		r.cancel()
-		if r.timer != nil {
-			r.timer.Stop()
-		}
+		p.ended(e.run)
 	}
 	return after
+}
+
+// ended lets go of what belonged to a run.
+func (p *puller) ended(run uint64) {
+	r := p.runs[run]
+	delete(p.runs, run)
+	r.cancel()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 }
 
 // wake has a run woken at a moment.
