@@ -183,7 +183,7 @@ func headerText(text string, limit int) string {
 func fromHeader(text string) string { return strings.ReplaceAll(text, "\u2028", "\n") }
 
 // letterOf reads a dead letter.
-func letterOf(msg *jetstream.RawStreamMsg) (DeadLetter, error) {
+func letterOf(msg *jetstream.RawStreamMsg, stream string) (DeadLetter, error) {
 	l := DeadLetter{Number: msg.Sequence, Time: msg.Time, Data: msg.Data, Header: nats.Header{},
 		Subject: msg.Header.Get(headerSubject), Key: msg.Header.Get(headerKey), Worker: msg.Header.Get(headerWorker),
 		Err: fromHeader(msg.Header.Get(headerError)), Stack: fromHeader(msg.Header.Get(headerStack))}
@@ -191,7 +191,7 @@ func letterOf(msg *jetstream.RawStreamMsg) (DeadLetter, error) {
 	published, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
 	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return l, fmt.Errorf("dead letter %d was not written by a worker: %w", msg.Sequence, err)
+		return l, fmt.Errorf("dead letter %d was not written by a worker, remove it from stream %s: %w", msg.Sequence, stream, err)
 	}
 	l.Sequence, l.Published, l.Attempts = sequence, time.Unix(0, published), attempts
 	for k, v := range msg.Header {
@@ -248,9 +248,9 @@ func (l letters) list(ctx context.Context, from uint64, limit int) ([]DeadLetter
 		if err != nil {
 			return out, fmt.Errorf("reading the dead letters from number %d on: %w", number, err)
 		}
-		letter, err := letterOf(msg)
-		if err != nil {
-			return out, fmt.Errorf("reading stream %s: %w; remove it", l.lay.deadLetterStream(), err)
+		letter, err := letterOf(msg, l.lay.deadLetterStream())
+		if err != nil { // one that somebody else has written must not hide the others
+			letter.Err = err.Error()
 		}
 		out = append(out, letter)
 		number = msg.Sequence + 1
@@ -269,7 +269,7 @@ func (l letters) requeue(ctx context.Context, number uint64) (DeadLetter, error)
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("reading dead letter %d: %w", number, err)
 	}
-	letter, err := letterOf(msg)
+	letter, err := letterOf(msg, l.lay.deadLetterStream())
 	if err != nil {
 		return letter, err
 	}

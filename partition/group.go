@@ -162,7 +162,8 @@ func (g *Group) Resharding(ctx context.Context) (Resharding, error) {
 }
 
 // DeadLetters returns up to limit dead letters by ascending number, beginning with the number
-// from; 0 is the first. It is empty for a group that has none.
+// from; 0 is the first. It is empty for a group that has none. What no worker has written is
+// listed with the reason in Err, and no Attempts.
 func (g *Group) DeadLetters(ctx context.Context, from uint64, limit int) ([]DeadLetter, error) {
 	l, err := openLetters(ctx, g.nc, g.name)
 	if err != nil {

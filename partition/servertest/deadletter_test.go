@@ -250,3 +250,29 @@ func TestDeadLetterKeepsHeaders(t *testing.T) {
 		t.Error("it is not handled again")
 	}
 }
+
+// TestForeignDeadLetter: what somebody else has written into the dead-letter stream hides no dead
+// letter. It is listed with what is wrong with it, and can't be requeued.
+func TestForeignDeadLetter(t *testing.T) {
+	t.Parallel()
+	r := startLetterRig(t, embedded(t), func(m partition.Message) error {
+		if isPoison(m) {
+			return errFails
+		}
+		return nil
+	})
+	if _, err := r.pub.Publish(t.Context(), "muster."+r.cfg.Name+".dead.letter", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(1, 2)
+	letters := r.awaitLetters(2)
+	if l := letters[0]; l.Attempts != 0 || !strings.Contains(l.Err, "was not written by a worker") {
+		t.Errorf("the foreign one is listed as %+v", l)
+	}
+	if l := letters[1]; l.Attempts != 3 || l.Key != "a0:b0" {
+		t.Errorf("the other one is %+v", l)
+	}
+	if _, err := r.handle.Requeue(t.Context(), letters[0].Number); err == nil || !strings.Contains(err.Error(), "was not written by a worker") {
+		t.Errorf("requeueing the foreign one: %v", err)
+	}
+}
