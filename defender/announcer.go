@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition"
 )
 
 // announcer publishes the notices of alarms.
@@ -36,7 +38,11 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("publishing the alarm of %s: %w", u.Context.TChart(), err)
+		err = fmt.Errorf("publishing the alarm of %s: %w", u.Context.TChart(), err)
+		if errors.Is(err, nats.ErrMaxPayload) {
+			return err
+		}
+		return partition.Unavailable(err) // the servers are to blame, not the context
 	}
 	if n.Event != AlarmCleared {
 		a.metrics.alarms.Inc()

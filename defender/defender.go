@@ -174,7 +174,7 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	if err := d.alarms.notify(ctx, history.rows, u); err != nil {
-		return begunOn, partition.Unavailable(err)
+		return begunOn, err
 	}
 	d.cache.add(u, fence)
 	return Processed{Context: ref, CacheHit: history.hit, Verdict: u.Verdict, Stored: stored}, nil

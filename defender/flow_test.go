@@ -337,6 +337,20 @@ func TestAnOutageSaysNothingOfAContext(t *testing.T) {
 	}
 }
 
+// TestAnAlarmThatCantBePublished: servers that take no alarm say nothing of the context either.
+func TestAnAlarmThatCantBePublished(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(func(c *defender.Config) {
+		c.Judge = func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{State: uchart.Alarm} }
+	})
+	m := s.context("faulty", new(trace.Generator).Wafer(0), now, first)
+	s.conn.Close()
+	if err := d.Handle(t.Context(), m); !unavailable(err) {
+		t.Errorf("without servers: %v, want an error that says nothing of the message", err)
+	}
+}
+
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := defender.New(defender.Config{CacheBytes: -1, MaxPoints: -1})
