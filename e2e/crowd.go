@@ -37,7 +37,6 @@ const (
 	crowdSlots      = 4                // for each worker, about
 	crowdPerStream  = 512              // consumers of a stream, about
 	crowdIdleFor    = 10 * time.Second // that CPU at rest is measured for
-	mostDefenders   = 150              // that other scenarios are known to hold with
 	crowdFew        = 10               // least that a tenth is taken of
 	crowdLastsUntil = 3 * time.Minute  // until a step has failed
 )
@@ -60,6 +59,9 @@ func smallCrowd(o *Options, chosen func(flag string) bool) {
 // setCrowd sets what a crowd needs.
 func setCrowd(o *Options) { o.Expect, o.PoolSize = true, 2*o.Defenders }
 
+// MostDefenders is with how many defenders everything but scenario crowd is known to hold.
+const MostDefenders = 150
+
 // checkCrowd rejects groups that only scenario crowd is known to hold with, and ones that are
 // too small for it.
 func checkCrowd(name string, o Options) error {
@@ -68,8 +70,8 @@ func checkCrowd(name string, o Options) error {
 		return misuse.Errorf("--defenders is %d: scenario %s has a tenth of them join: give %d or more", o.Defenders, crowdName, crowdFew)
 	case name == crowdName && o.Accounts:
 		return misuse.Errorf("--accounts: scenario %s has no accounts: leave it out", crowdName)
-	case name != crowdName && o.Defenders > mostDefenders:
-		return misuse.Errorf("--defenders is %d: more than %d only with scenario %s", o.Defenders, mostDefenders, crowdName)
+	case name != crowdName && o.Defenders > MostDefenders:
+		return misuse.Errorf("--defenders is %d: more than %d only with scenario %s", o.Defenders, MostDefenders, crowdName)
 	}
 	return nil
 }

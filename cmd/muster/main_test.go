@@ -91,6 +91,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"file systems of no power cut", []string{"up", "--ext4-data", "journal"}, []string{"--ext4-data", "power-cut"}},
 		{"file systems of another scenario", []string{"up", "--scenario", "crash", "--ext4-data", "journal"}, []string{"--ext4-data", "crash", "power-cut"}},
 		{"an unknown kind of file system", []string{"up", "--scenario", "power-cut", "--ext4-data", "writeback"}, []string{"--ext4-data", "writeback", "ordered"}},
+		{"a crowd without its scenario", []string{"up", "--defenders", "151"}, []string{"--defenders is 151", "--scenario crowd"}},
 		{"power cuts of nothing", []string{"up", "--power-cuts"}, []string{"--power-cuts", "--scenario chaos"}},
 		{"the power of one server of one", []string{"up", "--scenario", "power-cut", "--case", "one-server"}, []string{"--servers 3"}},
 		{"a report that can't be written", []string{"up", "--scenario", "scale-up", "--report", filepath.Join(dir, "no", "r.json")}, []string{"--report", "r.json"}},

@@ -154,6 +154,9 @@ func (r *request) runAlone(cmd *cobra.Command) error {
 	if r.options.Ext4Data != "" {
 		return command.UsageError(cmd, errors.New("--ext4-data goes with --scenario power-cut, or chaos with --power-cuts"))
 	}
+	if r.options.Defenders > e2e.MostDefenders {
+		return command.UsageError(cmd, fmt.Errorf("--defenders is %d: more than %d only with --scenario crowd", r.options.Defenders, e2e.MostDefenders))
+	}
 	if err := r.options.Validate(); err != nil {
 		return &misuse.Error{Err: err}
 	}
