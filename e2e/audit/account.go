@@ -181,7 +181,7 @@ func (a *Account) fates(e evidence, known map[uint64]Published, stored map[conte
 		if p.Poison {
 			a.Poison++
 		}
-		dead := e.dead[seq]
+		dead := len(e.dead[seq])
 		switch {
 		case dead > 1:
 			a.fault(&a.DeadTwice, "message %d of %s was dead-lettered %d times", seq, p.Key, dead)
@@ -280,15 +280,23 @@ func (a *Account) overlaps(runs []run, e evidence) {
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-func (a *Account) disorder(key string, order []uint64, runs []run, dead map[uint64]int) {
+func (a *Account) disorder(key string, order []uint64, runs []run, dead map[uint64][]time.Time) {
 	begun, done := map[uint64]time.Time{}, map[uint64]time.Time{}
 	for _, r := range runs {
 		if _, ok := begun[r.seq]; !ok {
 			begun[r.seq] = r.start
 		}
-		// What is dead-lettered ends without success, once.
-		if (r.ok || dead[r.seq] > 0) && !r.end.IsZero() && (done[r.seq].IsZero() || r.end.Before(done[r.seq])) {
+		if r.ok && !r.end.IsZero() && (done[r.seq].IsZero() || r.end.Before(done[r.seq])) {
 			done[r.seq] = r.end
+		}
+	}
+	// A message that is given up is done when its dead letter is stored. It need not have a
+	// run that ended: each may have killed its process.
+	for _, seq := range order {
+		for _, at := range dead[seq] {
+			if done[seq].IsZero() || at.Before(done[seq]) {
+				done[seq] = at
+			}
 		}
 	}
 	for i := 1; i < len(order); i++ {

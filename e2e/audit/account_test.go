@@ -12,26 +12,28 @@ import (
 func at(ms int) time.Time { return time.Unix(1_000, 0).Add(time.Duration(ms) * time.Millisecond) }
 
 // faultless is the evidence of a run in which two messages of chamber a and one
-// of b are processed, a copy of a's first comes, and b has a poison one at last.
+// of b are processed, a copy of a's first comes, and b has a poison one at last, which
+// kills its handler twice, and another after its dead letter.
 func faultless() evidence {
 	message := func(seq uint64, key, context string) Published {
 		return Published{Sequence: seq, Key: key, Context: context}
 	}
 	poison := message(5, "t:b", "poison1")
 	poison.Poison = true
-	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), poison}
-	e := evidence{published: slices.Clone(all[1:]), captured: all, last: []uint64{5}, dead: map[uint64]int{5: 1}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
+	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), poison, message(6, "t:b", "two")}
+	e := evidence{published: slices.Clone(all[1:]), captured: all, last: []uint64{6}, dead: map[uint64][]time.Time{5: {at(801)}}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
 	e.effects = []effect{
 		{kind: "stored", at: at(20), key: "t:a", context: "one", version: 1, claim: 7},
 		{kind: "stored", at: at(25), key: "t:b", context: "one", version: 1, claim: 8},
 		{kind: "stored", at: at(120), key: "t:a", context: "two", version: 2, claim: 8},
+		{kind: "stored", at: at(815), key: "t:b", context: "two", version: 3, claim: 9},
 	}
 	done := func(record string, seq uint64, key string, from, to int) run {
 		return run{record: record, seq: seq, key: key, start: at(from), end: at(to), ok: true}
 	}
 	e.runs = []run{done("p", 1, "t:a", 10, 21), done("q", 2, "t:b", 10, 26), done("q", 3, "t:a", 110, 121), done("q", 4, "t:a", 130, 140),
 		{record: "q", seq: 5, key: "t:b", start: at(500)}, {record: "r", seq: 5, key: "t:b", start: at(650)},
-		{record: "s", seq: 5, key: "t:b", start: at(800), end: at(801)}}
+		done("s", 6, "t:b", 810, 820)}
 	return e
 }
 
@@ -41,7 +43,7 @@ func TestAFaultlessRunHasNoFaults(t *testing.T) {
 	if !a.Clean() {
 		t.Errorf("faults: %s", strings.Join(a.Faults, "; "))
 	}
-	if a.Messages != 5 || a.Stored != 4 || a.DeadLetters != 1 || a.Poison != 1 || a.Resent != 1 || a.Unconfirmed != 1 {
+	if a.Messages != 6 || a.Stored != 5 || a.DeadLetters != 1 || a.Poison != 1 || a.Resent != 1 || a.Unconfirmed != 1 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -55,7 +57,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		spoil func(*evidence)
 		count func(Account) int
 	}{
-		{"a sequence that nobody knows", func(e *evidence) { e.last = []uint64{6} }, func(a Account) int { return a.Unknown }},
+		{"a sequence that nobody knows", func(e *evidence) { e.last = []uint64{7} }, func(a Account) int { return a.Unknown }},
 		{"a copy that differs from what was published", func(e *evidence) { e.captured[1].Key = "t:c"; e.captured = e.captured[:2] }, func(a Account) int { return a.Unknown }},
 		{"no result", func(e *evidence) { e.effects = e.effects[:2] }, func(a Account) int { return a.Lost }},
 		{"processed, and never to its end", func(e *evidence) { e.runs[3].ok = false }, func(a Account) int { return a.Lost }},
@@ -67,15 +69,17 @@ func TestEveryFaultIsFound(t *testing.T) {
 		{"a result of nothing", func(e *evidence) {
 			e.effects = append(e.effects, effect{kind: "stored", key: "t:z", context: "one"})
 		}, func(a Account) int { return a.FromNowhere }},
-		{"a dead letter twice", func(e *evidence) { e.dead[5] = 2 }, func(a Account) int { return a.DeadTwice }},
-		{"dead-lettered with a result", func(e *evidence) { e.dead[3] = 1 }, func(a Account) int { return a.StoredAndDead }},
-		{"dead-lettered for nothing", func(e *evidence) { e.dead[3], e.effects = 1, e.effects[:2] }, func(a Account) int { return a.WronglyDead }},
+		{"a dead letter twice", func(e *evidence) { e.dead[5] = append(e.dead[5], at(802)) }, func(a Account) int { return a.DeadTwice }},
+		{"dead-lettered with a result", func(e *evidence) { e.dead[3] = []time.Time{at(122)} }, func(a Account) int { return a.StoredAndDead }},
+		{"dead-lettered for nothing", func(e *evidence) { e.dead[3], e.effects = []time.Time{at(122)}, e.effects[:2] }, func(a Account) int { return a.WronglyDead }},
 		{"a poison one with a result", func(e *evidence) {
 			e.effects = append(e.effects, effect{kind: "stored", key: "t:b", context: "poison1", version: 9})
 		}, func(a Account) int { return a.PoisonStored }},
 		{"two at a time", func(e *evidence) { e.runs[2].start, e.runs[2].end = at(15), at(121) }, func(a Account) int { return a.Concurrent }},
 		{"a killed one's run still on", func(e *evidence) { e.runs[5].start = at(590) }, func(a Account) int { return a.Concurrent }},
 		{"begun too early", func(e *evidence) { e.runs[3].start, e.runs[3].end = at(100), at(105) }, func(a Account) int { return a.OutOfOrder }},
+		{"begun before the dead letter of the one before", func(e *evidence) { e.runs[6].start = at(790) }, func(a Account) int { return a.OutOfOrder }},
+		{"begun after one that no one gave up", func(e *evidence) { clear(e.dead) }, func(a Account) int { return a.OutOfOrder }},
 		{"results in another order", func(e *evidence) {
 			e.effects[0], e.effects[2] = e.effects[2], e.effects[0]
 			e.effects[2].version, e.effects[2].claim = 2, 8
@@ -138,10 +142,10 @@ func TestFaultsAreToldUpToABound(t *testing.T) {
 	t.Parallel()
 	e := faultless()
 	e.last = []uint64{1000}
-	if a := account(e); a.Unknown != 995 || len(a.Faults) != maxFaults {
+	if a := account(e); a.Unknown != 994 || len(a.Faults) != maxFaults {
 		t.Errorf("%d unknown, %d told", a.Unknown, len(a.Faults))
 	}
-	if s := fmt.Sprint(account(e).Faults[0]); !strings.Contains(s, "message 6") {
+	if s := fmt.Sprint(account(e).Faults[0]); !strings.Contains(s, "message 7") {
 		t.Errorf("the first fault is %q", s)
 	}
 }

@@ -269,15 +269,19 @@ func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
 	return all, err
 }
 
-// dead returns the sequences of the messages that were dead-lettered, with how often.
-func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
-	all := map[uint64]int{}
+// dead returns the sequences of the messages that were dead-lettered, and when.
+func (a *Auditor) dead(ctx context.Context) (map[uint64][]time.Time, error) {
+	all := map[uint64][]time.Time{}
 	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {
 		seq, err := deadOf(m.Headers())
 		if err != nil {
 			return fmt.Errorf("a dead letter on %s does not name its message: %w", m.Subject(), err)
 		}
-		all[seq]++
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		all[seq] = append(all[seq], meta.Timestamp)
 		return nil
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

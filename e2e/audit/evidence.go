@@ -26,10 +26,10 @@ type Freeze struct {
 type evidence struct {
 	published []Published
 	captured  []Published
-	last      []uint64 // by stream, the sequence that it gave out last
-	left      uint64   // messages that are still in them
-	dead      map[uint64]int
-	effects   []effect // in the order in which they happened
+	last      []uint64               // by stream, the sequence that it gave out last
+	left      uint64                 // messages that are still in them
+	dead      map[uint64][]time.Time // by sequence, when dead letters of a message were stored
+	effects   []effect               // in the order in which they happened
 	runs      []run
 	deaths    map[string]time.Time
 	freezes   []Freeze

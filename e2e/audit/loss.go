@@ -28,7 +28,7 @@ type LossAuditor struct {
 
 	mu    sync.Mutex
 	acked map[delivery]bool
-	dead  map[uint64]int // messages that were dead-lettered, by sequence; their stream may be lost
+	dead  map[uint64][]time.Time // by sequence, when a message was dead-lettered; the stream of dead letters may be lost
 	cuts  []Cut
 }
 
@@ -53,7 +53,7 @@ func BeginLoss(ctx context.Context, nc *nats.Conn, c Config) (*LossAuditor, erro
 	if err != nil {
 		return nil, fmt.Errorf("beginning the audit: %w", err)
 	}
-	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}, dead: map[uint64]int{}}
+	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}, dead: map[uint64][]time.Time{}}
 	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Letters: a.deadLettered} {
 		sub, err := nc.Subscribe(subject, witness)
 		if err == nil {
@@ -87,7 +87,7 @@ func (a *LossAuditor) deadLettered(msg *nats.Msg) {
 	if seq, err := deadOf(msg.Header); err == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.dead[seq] = 1
+		a.dead[seq] = []time.Time{time.Now()}
 	}
 }
 
@@ -345,7 +345,7 @@ func (a *LossAccount) silence(e evidence, acked map[delivery]bool) {
 		a.Again += n - 1
 	}
 	for _, d := range slices.SortedFunc(maps.Keys(acked), func(x, y delivery) int { return int(x.at - y.at) }) {
-		if done[d] == 0 && e.dead[d.seq] == 0 {
+		if done[d] == 0 && len(e.dead[d.seq]) == 0 {
 			a.fault(&a.SilentAcks, "message %d, stored at %s, was acknowledged by a worker without being processed", d.seq, stamp(time.Unix(0, d.at)))
 		}
 	}

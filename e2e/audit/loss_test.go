@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // oneCut is the evidence of a run with a cut from 200 to 250 ms: of chamber a's three
@@ -26,7 +27,7 @@ func oneCut() (e evidence, cuts []Cut, acked map[delivery]bool) {
 		{kind: "stored", at: at(25), key: "t:b", context: "one", version: 1, claim: 8},
 		{kind: "stored", at: at(315), key: "t:a", context: "three", version: 1, claim: 7},
 	}
-	e.dead = map[uint64]int{}
+	e.dead = map[uint64][]time.Time{}
 	cuts = []Cut{{Killed: at(200), Back: at(250), holds: map[contextKey]bool{{"t:b", "one"}: true}}}
 	return e, cuts, map[delivery]bool{{1, stored(9)}: true, {2, stored(11)}: true, {3, stored(299)}: true}
 }
@@ -66,7 +67,7 @@ func TestLossAccount(t *testing.T) {
 		}, func(a LossAccount) int { return a.SilentAcks }},
 		{"an acknowledgement of a message whose processing failed", func(e *evidence, _ []Cut, _ map[delivery]bool) { e.runs[3].ok = false },
 			func(a LossAccount) int { return a.SilentAcks }},
-		{"a dead letter", func(e *evidence, _ []Cut, _ map[delivery]bool) { e.dead[3] = 1 }, func(a LossAccount) int { return a.DeadLetters }},
+		{"a dead letter", func(e *evidence, _ []Cut, _ map[delivery]bool) { e.dead[3] = []time.Time{at(90)} }, func(a LossAccount) int { return a.DeadLetters }},
 		{"a result twice", func(e *evidence, _ []Cut, _ map[delivery]bool) { e.effects = append(e.effects, e.effects[1]) },
 			func(a LossAccount) int { return a.AppliedTwice }},
 		{"a result that changed", func(e *evidence, _ []Cut, _ map[delivery]bool) { e.effects[1].kind = "changed" },
