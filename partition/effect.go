@@ -103,6 +103,7 @@ const (
 	forNames purpose = iota
 	forLeaseNames
 	forDeadName
+	forUnseenClaim // whether a claim was carried out whose outcome is unknown
 	forClaim
 	forJoin
 	forIDRenewal

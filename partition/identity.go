@@ -24,6 +24,9 @@ type identity struct {
 	names      nameTable
 	former     record.Process // who this worker was before it lost its identity
 	reclaiming bool           // and may be again
+	// unseen is the ID of a claim that the server may have carried out: neither its reply nor
+	// a read of the ID has arrived. "": there is none.
+	unseen string
 	// mapKnown: what was in the map's bucket at the start has been seen.
 	mapKnown bool
 	// conflicts is how many IDs in a row others were faster to claim.
@@ -60,13 +63,43 @@ const (
 // standbyPoll is how often a standby looks, beside being told.
 const standbyPoll = 600 * time.Millisecond
 
-// begin claims an ID: the former one again, if it may still be this worker's.
+// begin claims an ID: the former one again, if it may still be this worker's. After a claim
+// whose outcome is unknown it looks first. The list of the taken IDs would not tell it whether
+// it is this worker who has taken one.
 func (i *identity) begin() {
-	if i.reclaiming {
+	switch {
+	case i.reclaiming:
 		i.reclaim()
-	} else {
+	case i.unseen != "":
+		i.kv(kvEffect{purpose: forUnseenClaim, op: opGet, bucket: i.cfg.bucketIDs(), key: i.unseen})
+	default:
 		i.claim()
 	}
+}
+
+// unseenClaimRead takes in what is there of the ID of a claim whose outcome is unknown.
+func (i *identity) unseenClaimRead(in kvInput) {
+	if i.stage != stageClaiming {
+		return
+	}
+	switch {
+	case in.err == nil && i.ownValue(in.gotValue):
+		i.reclaimFound(in)
+	case in.err == nil, errors.Is(in.err, errNotFound):
+		i.unseen = ""
+		i.claim()
+	default:
+		i.retryAt = i.now.Add(retryInterval)
+	}
+}
+
+// reclaimFound renews an earlier claim of this worker, which has turned out to have been
+// carried out.
+func (i *identity) reclaimFound(in kvInput) {
+	i.unseen = ""
+	i.former, i.reclaiming = record.Process{ID: in.key, Claim: in.gotRev}, true
+	i.rev = in.gotRev
+	i.reclaim()
 }
 
 // lose forgets the ID and returns it. The worker tries to have it again.
@@ -153,7 +186,7 @@ func (i *identity) stand() {
 
 // lookAgain has a standby look whether there is a name for it now.
 func (i *identity) lookAgain() {
-	if i.stage == stageClaiming && i.standby && !i.retryAt.IsZero() {
+	if i.stage == stageClaiming && i.standby && i.unseen == "" && !i.retryAt.IsZero() {
 		i.claim()
 	}
 }
@@ -292,7 +325,7 @@ func (i *identity) claimed(in kvInput) {
 		i.self = record.Process{ID: in.key, Claim: in.gotRev}
 		i.rev = in.gotRev
 		i.stage = stageJoining
-		i.former, i.reclaiming = record.Process{}, false
+		i.former, i.reclaiming, i.unseen = record.Process{}, false, ""
 		i.names.claimed()
 		i.conflicts = 0
 		if i.standby {
@@ -304,9 +337,8 @@ func (i *identity) claimed(in kvInput) {
 		// what nobody listens to looks dead.
 		i.do(listenEffect{i.self})
 		i.up.join()
-	case errors.Is(in.err, errConflict) && in.op == opUpdate && i.ownValue(in.gotValue):
-		i.rev = in.gotRev // a renewal that was given up was carried out after all
-		i.reclaim()
+	case errors.Is(in.err, errConflict) && i.ownValue(in.gotValue):
+		i.reclaimFound(in) // one that was given up was carried out after all
 	case errors.Is(in.err, errConflict) && in.op == opUpdate:
 		i.reclaiming = false
 		i.claim() // not ours any more; maybe it is free
@@ -314,6 +346,9 @@ func (i *identity) claimed(in kvInput) {
 		i.names.taken[in.key] = true
 		i.conflicts++
 		i.claimNext()
+	case in.op == opCreate:
+		i.unseen = in.key
+		i.retryAt = i.now.Add(retryInterval)
 	default:
 		i.retryAt = i.now.Add(retryInterval)
 	}

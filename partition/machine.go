@@ -207,6 +207,8 @@ func (m *machine) kvResult(in kvInput) {
 		m.identity.leasesListed(in)
 	case forDeadName:
 		m.identity.deadNameRead(in)
+	case forUnseenClaim:
+		m.identity.unseenClaimRead(in)
 	case forClaim:
 		m.identity.claimed(in)
 	case forJoin:
