@@ -1,92 +1,32 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/muster-dev/muster/examples/internal/program"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // process is the program, as a worker.
-type process struct {
-	cmd    *exec.Cmd
-	output *output
-	ended  chan struct{}
-}
+type process struct{ *program.Process }
 
-// output is what a process prints.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func build(t *testing.T) string {
+func start(t *testing.T, built, url string) process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "orders")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
-	return program
-}
-
-func start(t *testing.T, program, url string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(program, "--nats", url, "--expected", "3"), output: new(output), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(os.Interrupt)
-		<-p.ended
-		if t.Failed() {
-			t.Logf("process %d printed:\n%s", p.cmd.Process.Pid, p.output)
-		}
-	})
-	return p
-}
-
-func (p *process) alive() bool {
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
+	return process{program.Start(t, built, "--nats", url, "--expected", "3")}
 }
 
 // get asks the process for /metrics or /ready; "" without an answer of 200.
-func (p *process) get(t *testing.T, path string) string {
+func (p process) get(t *testing.T, path string) string {
 	t.Helper()
-	_, after, ok := strings.Cut(p.output.String(), "at=")
+	_, after, ok := strings.Cut(p.Output(), "at=")
 	if !ok {
 		return ""
 	}
@@ -106,9 +46,9 @@ func (p *process) get(t *testing.T, path string) string {
 	return string(body)
 }
 
-func (p *process) ready(t *testing.T) bool { return p.get(t, "/ready") != "" }
+func (p process) ready(t *testing.T) bool { return p.get(t, "/ready") != "" }
 
-func (p *process) leads(t *testing.T) bool {
+func (p process) leads(t *testing.T) bool {
 	return strings.Contains(p.get(t, "/metrics"), `muster_partition_is_leader{group="orders"} 1`)
 }
 
@@ -119,10 +59,10 @@ func TestOrders(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, natstest.In(t.TempDir()))
 	nc := natstest.Connect(t, s.URL())
-	program := build(t)
-	var processes []*process
+	built := program.Build(t)
+	var processes []process
 	for range 3 {
-		processes = append(processes, start(t, program, s.URL()))
+		processes = append(processes, start(t, built, s.URL()))
 	}
 	for _, p := range processes {
 		await.That(t, "a process is ready", func() bool { return p.ready(t) })
@@ -176,26 +116,25 @@ func TestOrders(t *testing.T) {
 	}
 	checkDeadLetter(t, nc, bad, badNumber)
 	for _, p := range processes {
-		if p != killed && (!p.alive() || !p.ready(t)) {
-			t.Errorf("a process that was not killed has ended or is not ready; it printed\n%s", p.output)
+		if p != killed && (!p.Alive() || !p.ready(t)) {
+			t.Errorf("a process that was not killed has ended or is not ready; it printed\n%s", p.Output())
 		}
 	}
 }
 
 // killLeader kills the process of the leader, as kill -9 does.
-func killLeader(t *testing.T, processes []*process) *process {
+func killLeader(t *testing.T, processes []process) process {
 	t.Helper()
-	var leader *process
+	var leader process
 	await.That(t, "one of the processes leads", func() bool {
 		for _, p := range processes {
 			if p.leads(t) {
 				leader = p
 			}
 		}
-		return leader != nil
+		return leader.Process != nil
 	})
-	_ = leader.cmd.Process.Kill()
-	<-leader.ended
+	leader.Kill()
 	return leader
 }
 
