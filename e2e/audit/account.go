@@ -48,9 +48,15 @@ const maxFaults = 20
 
 func (a *Account) fault(n *int, format string, args ...any) {
 	*n++
-	if len(a.Faults) < maxFaults {
-		a.Faults = append(a.Faults, fmt.Sprintf(format, args...))
+	a.Faults = tell(a.Faults, format, args...)
+}
+
+// tell adds a fault to those that are told, unless there are many.
+func tell(faults []string, format string, args ...any) []string {
+	if len(faults) >= maxFaults {
+		return faults
 	}
+	return append(faults, fmt.Sprintf(format, args...))
 }
 
 func account(e evidence) Account {

@@ -176,7 +176,7 @@ func (a *Auditor) gather(ctx context.Context) (e evidence, err error) {
 		return e, err
 	}
 	for _, f := range files {
-		runs, err := readRecord(f)
+		runs, _, err := readRecord(f)
 		if err != nil {
 			return e, fmt.Errorf("reading what was processed: %w", err)
 		}
@@ -313,15 +313,15 @@ func (a *Auditor) effects(ctx context.Context) (effects []effect, err error) {
 	return effects, rows.Err()
 }
 
-// readRecord reads the record of one process: a line when a message's processing
+// readRecord reads the record of one process: a line when the processing of a message or a call
 // begins, and one when it ends. What is cut off by a kill is left out.
-func readRecord(path string) (runs []run, err error) {
+func readRecord(path string) (runs, calls []run, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	open := map[uint64]int{}
+	messages, served := newSpans(), newSpans()
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		w := strings.Fields(s.Text())
@@ -329,23 +329,67 @@ func readRecord(path string) (runs []run, err error) {
 			continue
 		}
 		ns, err1 := strconv.ParseInt(w[1], 10, 64)
-		seq, err2 := strconv.ParseUint(w[3], 10, 64)
+		number, err2 := strconv.ParseUint(w[3], 10, 64)
 		if err1 != nil || err2 != nil {
 			continue
 		}
-		switch i, begun := open[seq]; {
-		case w[0] == "s":
-			open[seq] = len(runs)
-			stored, context := int64(0), ""
-			if len(w) >= 10 {
-				stored, _ = strconv.ParseInt(w[8], 10, 64)
-				context = w[9]
-			}
-			runs = append(runs, run{record: path, seq: seq, key: w[4], stored: stored, context: context, start: time.Unix(0, ns)})
-		case w[0] == "e" && begun:
-			runs[i].end, runs[i].ok = time.Unix(0, ns), w[6] == "true"
-			delete(open, seq)
+		switch at := time.Unix(0, ns); w[0] {
+		case "s":
+			r := messageOf(w)
+			r.record, r.seq, r.start = path, number, at
+			messages.begin(number, r)
+		case "e":
+			messages.end(number, at, w[6] == "true")
+		case "c":
+			r := run{record: path, call: number, key: w[4], start: at}
+			r.slot, r.version, r.claim = whole(w[5]), count(w, 7), count(w, 8)
+			served.begin(number, r)
+		case "d":
+			served.end(number, at, w[6] == "true")
 		}
 	}
-	return runs, s.Err()
+	return messages.all, served.all, s.Err()
+}
+
+// messageOf reads what a line says of a message. Versions before have no fence there.
+func messageOf(w []string) run {
+	r := run{key: w[4], slot: whole(w[5]), version: count(w, 10), claim: count(w, 11)}
+	if len(w) >= 10 {
+		r.stored, r.context = int64(count(w, 8)), w[9]
+	}
+	return r
+}
+
+// count returns a word as a number, 0 if it is none.
+func count(w []string, at int) uint64 {
+	if at >= len(w) {
+		return 0
+	}
+	n, _ := strconv.ParseUint(w[at], 10, 64)
+	return n
+}
+
+func whole(w string) int {
+	n, _ := strconv.Atoi(w)
+	return n
+}
+
+// spans are the runs of one process, by what they are known by.
+type spans struct {
+	all  []run
+	open map[uint64]int
+}
+
+func newSpans() *spans { return &spans{open: map[uint64]int{}} }
+
+func (s *spans) begin(number uint64, r run) {
+	s.open[number] = len(s.all)
+	s.all = append(s.all, r)
+}
+
+func (s *spans) end(number uint64, at time.Time, ok bool) {
+	if i, begun := s.open[number]; begun {
+		s.all[i].end, s.all[i].ok = at, ok
+		delete(s.open, number)
+	}
 }

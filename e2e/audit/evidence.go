@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type evidence struct {
 	dead      map[uint64][]time.Time // by sequence, when dead letters of a message were stored
 	effects   []effect               // in the order in which they happened
 	runs      []run
+	calls     []Call
+	served    []run // of calls
 	deaths    map[string]time.Time
 	freezes   []Freeze
 }
@@ -48,13 +51,29 @@ func (x effect) under(b effect) bool {
 	return cmp.Or(cmp.Compare(x.version, b.version), cmp.Compare(x.claim, b.claim)) < 0
 }
 
-// run is one processing of one message.
+// run is one processing of one message, or of one call.
 type run struct {
-	record     string
-	seq        uint64
-	key        string
-	context    string    // of the message
-	stored     int64     // ns, when the server stored the message
-	start, end time.Time // end is zero while it is open
-	ok         bool
+	record         string
+	seq            uint64 // of the message
+	call           uint64 // number of the call; 0 for a message
+	key            string
+	slot           int
+	version, claim uint64    // of the owner's fence
+	context        string    // of the message
+	stored         int64     // ns, when the server stored the message
+	start, end     time.Time // end is zero while it is open
+	ok             bool
+}
+
+// under reports whether another worker's fence is higher than that of r.
+func (r run) under(b run) bool {
+	return r.claim != b.claim && cmp.Or(cmp.Compare(r.version, b.version), cmp.Compare(r.claim, b.claim)) < 0
+}
+
+// what names r for a person.
+func (r run) what() string {
+	if r.call != 0 {
+		return fmt.Sprintf("call %d", r.call)
+	}
+	return fmt.Sprintf("message %d", r.seq)
 }
