@@ -69,15 +69,12 @@ func (r *chaosRun) run(ctx context.Context) error {
 	if err := r.expect(ctx, r.o.Defenders); err != nil {
 		return err
 	}
-	keeping, stop := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { r.replace(keeping, stop) })
-	err := r.play(keeping, faults)
-	if cause := context.Cause(keeping); err != nil && cause != nil {
-		err = cause
+	calling, err := r.startCalling(ctx)
+	if err != nil {
+		return err
 	}
-	stop(nil)
-	wg.Wait()
+	err = r.playKeeping(ctx, faults)
+	calls := calling.finish()
 	if err != nil {
 		return err
 	}
@@ -88,7 +85,24 @@ func (r *chaosRun) run(ctx context.Context) error {
 	if err := r.drain(ctx); err != nil {
 		return err
 	}
-	return r.judge(ctx, faults)
+	if err := r.judge(ctx, faults); err != nil {
+		return err
+	}
+	return r.judgeCalls(calls, r.freezes)
+}
+
+// playKeeping injects the faults, and has defenders that are gone replaced.
+func (r *chaosRun) playKeeping(ctx context.Context, faults []fault) error {
+	keeping, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { r.replace(keeping, stop) })
+	err := r.play(keeping, faults)
+	if cause := context.Cause(keeping); err != nil && cause != nil {
+		err = cause
+	}
+	stop(nil)
+	wg.Wait()
+	return err
 }
 
 // replace starts a defender for each that is gone, as a Deployment would.

@@ -28,19 +28,36 @@ func (s crashRun) run(ctx context.Context) error {
 	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
+	calling, err := s.startCalling(ctx)
+	if err != nil {
+		return err
+	}
+	kills, err := s.killAll(ctx)
+	calls := calling.finish()
+	if err != nil {
+		return err
+	}
+	if err := s.drain(ctx); err != nil {
+		return err
+	}
+	if err := s.judgeCrash(kills); err != nil {
+		return err
+	}
+	return s.judgeCalls(calls, nil)
+}
+
+// killAll kills one defender after the other.
+func (s crashRun) killAll(ctx context.Context) ([]kill, error) {
 	rng := rand.New(rand.NewPCG(s.o.Seed, 1))
 	var kills []kill
 	for i := range s.o.Kills {
 		k, err := s.killOne(ctx, rng, i)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		kills = append(kills, k)
 	}
-	if err := s.drain(ctx); err != nil {
-		return err
-	}
-	return s.judgeCrash(kills)
+	return kills, nil
 }
 
 // kill is one defender's death and what it had.

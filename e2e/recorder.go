@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// record is a file with the beginning and the end of the processing of each message. Each
-// line is one write to the operating system, so what is there survives the kill of the
+// record is a file with the beginning and the end of the processing of each message and each
+// call. Each line is one write to the operating system, so what is there survives the kill of the
 // process. It knows nothing of how defenders or workers come to their decisions.
 type record struct {
 	mu   sync.Mutex
@@ -46,7 +47,17 @@ func (r *record) Close() error {
 func (r *record) line(kind byte, name string, m partition.Message, ok, hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m))
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s %d %d\n", kind, time.Now().UnixNano(), name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m), m.Fence.Version, m.Fence.Claim)
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// call writes that the worker with a stable ID begins ('c') or ends ('d') a call.
+func (r *record) call(kind byte, name string, number uint64, c partition.Call, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %d %d\n", kind, time.Now().UnixNano(), name, number, c.Key, c.Slot, ok, c.Fence.Version, c.Fence.Claim)
 	if r.err == nil {
 		r.err = err
 	}
@@ -106,6 +117,23 @@ func (r *recorder) Handle(ctx context.Context, m partition.Message) error {
 	r.mu.Unlock()
 	r.record.line('e', r.stableID(), m, err == nil, hit)
 	return err
+}
+
+// HandleCall serves a call of the scenario's caller, which works for as long as it says. The
+// answer says in which process that was, and under which fence. It makes the recorder a
+// partition.CallHandler: the defender itself answers no calls.
+func (r *recorder) HandleCall(ctx context.Context, c partition.Call) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(c.Data, &q); err != nil {
+		return nil, fmt.Errorf("reading the call's question: %w", err)
+	}
+	r.record.call('c', r.stableID(), q.Number, c, false)
+	err := pause(ctx, q.Work)
+	r.record.call('d', r.stableID(), q.Number, c, err == nil)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(audit.Server{Record: r.record.file.Name(), Version: c.Fence.Version, Claim: c.Fence.Claim})
 }
 
 func (r *recorder) stableID() string {

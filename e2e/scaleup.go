@@ -28,12 +28,31 @@ func (s scaleUpRun) run(ctx context.Context) error {
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	before := s.View.Latest()
 	s.report.measure("defenders_before", s.o.Defenders)
 	moving, err := s.predict()
 	if err != nil {
 		return err
 	}
+	if err := s.stageAll(ctx, moving); err != nil {
+		return err
+	}
+	calling, err := s.startCalling(ctx)
+	if err != nil {
+		return err
+	}
+	step, err := s.scaleUpUnderLoad(ctx, moving)
+	calls := calling.finish()
+	if err != nil {
+		return err
+	}
+	if err := (scaleUpJudge{step}).judge(); err != nil {
+		return err
+	}
+	return s.judgeCalls(calls, nil)
+}
+
+// stageAll stages the contexts that are announced while slots move.
+func (s scaleUpRun) stageAll(ctx context.Context, moving []int) error {
 	for range pressureWaves {
 		for _, ch := range moving {
 			s.Traffic.stage(ch)
@@ -42,9 +61,12 @@ func (s scaleUpRun) run(ctx context.Context) error {
 	for i := range s.Chambers {
 		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
-		return err
-	}
+	return s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes })
+}
+
+// scaleUpUnderLoad has the defenders join, and waits until everything is processed.
+func (s scaleUpRun) scaleUpUnderLoad(ctx context.Context, moving []int) (step, error) {
+	before := s.View.Latest()
 	s.forceOnMoves()
 	pressing := make(chan struct{})
 	pressure, release := context.WithCancel(ctx)
@@ -57,7 +79,7 @@ func (s scaleUpRun) run(ctx context.Context) error {
 	release()
 	<-pressing
 	if err != nil {
-		return err
+		return step, err
 	}
 	s.View.SetOnMap(nil)
 	s.Traffic.hold.Store(0)
@@ -66,13 +88,10 @@ func (s scaleUpRun) run(ctx context.Context) error {
 		s.Traffic.publish(i, false)
 	}
 	if err := s.drain(ctx); err != nil {
-		return err
+		return step, err
 	}
 	// A defender that a busy machine made pause is not STABLE for that moment.
-	if err := s.Wait(ctx, time.Minute, "all defenders STABLE", s.Defenders.allStable); err != nil {
-		return err
-	}
-	return scaleUpJudge{step}.judge()
+	return step, s.Wait(ctx, time.Minute, "all defenders STABLE", s.Defenders.allStable)
 }
 
 // pressureWaves is how many contexts of each slot under pressure are staged.

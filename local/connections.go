@@ -46,6 +46,14 @@ func (c *connections) as(r role.Role) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// own returns a new connection of a role; without accounts it may do everything.
+func (c *connections) own(r role.Role, name string) (*nats.Conn, error) {
+	if c.users == nil {
+		return c.unlimited(name)
+	}
+	return access.ConnectAs(c.url, name, c.users.of(r))
+}
+
 // unlimited returns a new connection that may do everything.
 func (c *connections) unlimited(name string) (*nats.Conn, error) {
 	return access.ConnectAs(c.url, name, c.users.harness())

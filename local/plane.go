@@ -205,6 +205,11 @@ func (w *WorkerPlane) settings() service.Options {
 // As returns the connection of a role.
 func (w *WorkerPlane) As(r role.Role) (*nats.Conn, error) { return w.roles.as(r) }
 
+// ConnectAs returns a new connection of a role.
+func (w *WorkerPlane) ConnectAs(r role.Role, name string) (*nats.Conn, error) {
+	return w.roles.own(r, name)
+}
+
 // ConnectAll returns a new connection that may do everything.
 func (w *WorkerPlane) ConnectAll(name string) (*nats.Conn, error) { return w.roles.unlimited(name) }
 
