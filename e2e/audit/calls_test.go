@@ -10,8 +10,8 @@ import (
 )
 
 // called is the evidence of a run in which q takes the slot of p over: p serves a call and a message
-// of chamber a, is stopped past its lease in a call of b, and q serves a call of both. The other two
-// calls are refused.
+// of chamber a, is stopped past its lease in a call of b, and q serves a call of both, and is
+// stopped within its lease. The other two calls are refused.
 func called() evidence {
 	p, q := Server{"p", 1, 7}, Server{"q", 2, 8}
 	call := func(number uint64, key string, due, ended int, o CallOutcome, by Server) Call {
@@ -20,7 +20,8 @@ func called() evidence {
 	serves := func(by Server, number uint64, key string, from, to int) run {
 		return run{record: by.Record, version: by.Version, claim: by.Claim, call: number, key: key, slot: 3, start: at(from), end: at(to), ok: true}
 	}
-	e := evidence{freezes: []Freeze{{Record: "p", Claim: 7, Stopped: at(2_000), Resumed: at(9_000), Replaced: true}}}
+	e := evidence{freezes: []Freeze{{Record: "p", Claim: 7, Stopped: at(2_000), Resumed: at(9_000), Replaced: true},
+		{Record: "q", Claim: 8, Stopped: at(8_050), Resumed: at(8_060)}}}
 	e.calls = []Call{
 		call(1, "t:a", 9, 12, CallAnswered, p),
 		call(2, "t:b", 1_990, 9_005, CallUncertain, Server{}),
@@ -82,7 +83,7 @@ func TestEveryFaultOfCallsIsFound(t *testing.T) {
 			e.calls[3].By, e.served, e.calls, e.runs = e.served[2].server(), e.served[:3], e.calls[:5], e.runs[:1]
 		}, func(a CallAccount) int { return a.WithoutLease }},
 		{"a call beside a message", func(e *evidence) { e.served[4].start = at(8_399) }, func(a CallAccount) int { return a.Concurrent }},
-		{"a message beside a call", func(e *evidence) { e.runs[0].start = at(10) }, func(a CallAccount) int { return a.Concurrent }},
+		{"a message beside a call", func(e *evidence) { e.served[0].end = at(30) }, func(a CallAccount) int { return a.Concurrent }},
 		{"a message of another process beside a call", func(e *evidence) { e.runs[1].start, e.runs[1].record = at(8_202), "r" }, func(a CallAccount) int { return a.Concurrent }},
 		{"a call beside a call", func(e *evidence) { e.served[3].end = at(8_402); e.runs = e.runs[:1] }, func(a CallAccount) int { return a.Concurrent }},
 		{"a call of a process that was stopped within its lease", func(e *evidence) { e.freezes[0].Replaced = false }, func(a CallAccount) int { return a.Concurrent }},
