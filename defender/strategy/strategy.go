@@ -41,6 +41,7 @@ type File struct {
 type Strategy struct {
 	Name         string       `json:"name"`
 	Match        Match        `json:"match"`
+	Exclude      []string     `json:"exclude,omitempty"` // patterns of SVIDs; see [uchart.Policy]
 	Univariate   Univariate   `json:"univariate"`
 	Multivariate Multivariate `json:"multivariate"`
 	Alarm        AlarmRules   `json:"alarm"`
@@ -266,11 +267,7 @@ func (f *File) check() []string {
 			fault("%s/name: %q is there twice: give each its own name", at, s.Name)
 		}
 		names[s.Name] = true
-		for field, pattern := range map[string]string{"chamber": s.Match.Chamber, "recipe": s.Match.Recipe} {
-			if _, err := path.Match(pattern, ""); err != nil {
-				fault("%s/match/%s: %q is no pattern: use letters, * and ?", at, field, pattern)
-			}
-		}
+		faults = append(faults, s.checkPatterns(at)...)
 		if u := s.Univariate; u.Window > 0 && u.Window < or(u.MinHistory, 10) {
 			fault("%s/univariate/window: %d runs are fewer than min_history %d: raise it", at, u.Window, or(u.MinHistory, 10))
 		}
@@ -296,6 +293,22 @@ func (f *File) check() []string {
 			}
 		}
 	}
+	return faults
+}
+
+// checkPatterns returns the faults of what selects runs and excludes sensors.
+func (s *Strategy) checkPatterns(at string) []string {
+	patterns := map[string]string{"match/chamber": s.Match.Chamber, "match/recipe": s.Match.Recipe}
+	for i, pattern := range s.Exclude {
+		patterns[fmt.Sprintf("exclude/%d", i)] = pattern
+	}
+	var faults []string
+	for field, pattern := range patterns {
+		if _, err := path.Match(pattern, ""); err != nil {
+			faults = append(faults, fmt.Sprintf("%s/%s: %q is no pattern: use letters, * and ?", at, field, pattern))
+		}
+	}
+	slices.Sort(faults)
 	return faults
 }
 
@@ -405,7 +418,7 @@ func newSet(f File) *Set {
 // Policy returns the rules in the form of package uchart.
 func (s *Strategy) Policy() uchart.Policy {
 	p := uchart.Policy{
-		NoUnivariate: !on(s.Univariate.Enabled), FalseAlarms: s.Univariate.FalseAlarms,
+		Exclude: s.Exclude, NoUnivariate: !on(s.Univariate.Enabled), FalseAlarms: s.Univariate.FalseAlarms,
 		MinHistory: s.Univariate.MinHistory, Window: s.Univariate.Window, Statistics: s.Univariate.Statistics,
 		Frozen: s.Univariate.frozen(),
 	}

@@ -106,10 +106,11 @@ schema: 1
 version: 1
 strategies:
 - name: a
+  exclude: ["ok *", "[y"]
   univariate: {limits: moving, ewma: {lambda: 0.2}, phase1: {runs: 12}, cusum: {k: 0.5, svids: ["[x"]}}
 - name: b
   univariate: {min_history: 20, phase1: {runs: 12}}
-`, []string{"/strategies/0/univariate/ewma: it needs frozen limits", "/strategies/0/univariate/phase1: it needs", "/strategies/0/univariate/cusum/svids/0: \"[x\" is no pattern", "/strategies/1/univariate/phase1/runs: 12 runs are fewer"}},
+`, []string{"/strategies/0/univariate/ewma: it needs frozen limits", "/strategies/0/univariate/phase1: it needs", "/strategies/0/univariate/cusum/svids/0: \"[x\" is no pattern", "/strategies/0/exclude/1: \"[y\" is no pattern: use letters", "/strategies/1/univariate/phase1/runs: 12 runs are fewer"}},
 		"syntax":         {"schema: [", []string{"line 1"}},
 		"a key twice":    {"schema: 1\nschema: 1\n", []string{`key "schema" already set`}},
 		"nothing at all": {"", []string{"/:"}},

@@ -186,7 +186,8 @@ func (p Policy) baseline(history []Point, basis *basis) (b *Baseline, fresh bool
 
 // estimate makes a baseline of the contexts of Phase I.
 func (p Policy) estimate(points []Point) *Baseline {
-	model := points[len(points)-1].Chart
+	// A counter that stands still later must not be judged by how it counted.
+	model := points[len(points)-1].Chart.without(p.counters(points))
 	b := &Baseline{Limits: p.limitsID(points), SVIDs: slices.Clone(model.SVIDs), Steps: slices.Clone(model.Steps), Statistics: p.watched()}
 	layouts := make([]layout, len(points))
 	for i := range points {

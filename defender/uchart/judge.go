@@ -31,6 +31,9 @@ type Policy struct {
 	NoUnivariate bool
 	// Multivariate judges all charts together; off in the zero value.
 	Multivariate MultivariatePolicy
+	// Exclude are patterns with * and ? of SVIDs that are judged by nothing, data quality
+	// included.
+	Exclude []string
 	// Frozen has single charts judged by limits that stay; off in the zero value,
 	// where limits follow the newest contexts.
 	Frozen FrozenPolicy
@@ -38,7 +41,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 4 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 5 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -103,6 +106,8 @@ const (
 // With a frozen policy, limits stay as Phase I found them, and run rules, EWMA and
 // CUSUM watch the course since; see [FrozenPolicy].
 //
+// SVIDs that count, such as hours of RF, have no charts; see [Verdict.Counters].
+//
 // With a multivariate policy, the context is also judged by principal components;
 // see [MultivariatePolicy].
 func Judge(history []Point, chart *Chart, p Policy) Verdict {
@@ -115,13 +120,16 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	basis := newBasis(history, p.Enough())
 	points := basis.newest(p.Window)
 	v := Verdict{State: Learning, Run: basis.run, Limits: p.limitsID(points), Content: chart.Content()}
-	q := inspect(points, chart)
+	excluded := p.excluded(points, chart)
+	q := inspect(points, chart, excluded)
 	v.Faults, v.Suspended = q.list(), q.svids()
 	if len(q.faults) > 0 {
 		v.State, v.Suspended = BadData, nil
 		return v
 	}
-	p.judgeProcess(&v, history, &basis, chart.without(v.Suspended), models)
+	v.Counters = slices.DeleteFunc(p.counters(basis.points), func(name string) bool { return slices.Contains(excluded, name) })
+	left := slices.Concat(v.Suspended, excluded, v.Counters)
+	p.judgeProcess(&v, history, &basis, chart.without(left), left, models)
 	if len(v.Suspended) > 0 && v.State != Alarm {
 		v.State = BadData
 	}
@@ -137,8 +145,8 @@ func (p Policy) Enough() int {
 	return p.withDefaults().MinHistory
 }
 
-// judgeProcess concludes by the SVIDs whose data can be used.
-func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *Chart, models *modelCache) {
+// judgeProcess concludes by the SVIDs that aren't left out; the chart has no others.
+func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *Chart, left []string, models *modelCache) {
 	points := basis.newest(p.Window)
 	var baseline *Baseline
 	var fresh bool
@@ -151,7 +159,7 @@ func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *C
 	v.State = Normal
 	if p.Multivariate.FalseAlarms > 0 {
 		var lacks []string
-		v.Multivariate, lacks = p.Multivariate.judge(basis, chart, v.Suspended, models)
+		v.Multivariate, lacks = p.Multivariate.judge(basis, chart, left, models)
 		v.Faults = append(v.Faults, lacks...)
 		if v.Multivariate != nil && v.Multivariate.Out() {
 			v.State = Alarm

@@ -1,5 +1,7 @@
 package uchart
 
+import "slices"
+
 // ControlLimits are those of one chart, for one context.
 type ControlLimits struct {
 	SVID                 string
@@ -18,6 +20,7 @@ func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 	if len(points) < p.MinHistory {
 		return nil
 	}
+	chart = chart.without(slices.Concat(p.excluded(points, chart), p.counters(basis.points)))
 	single := p.distances(points, layoutsOf(points, chart), chart, false)
 	if len(single) == 0 {
 		return nil

@@ -28,7 +28,8 @@ type sensorFault struct{ svid, what string }
 func (s sensorFault) String() string { return fmt.Sprintf("SVID %q %s", s.svid, s.what) }
 
 // inspect compares a chart with what is sound by itself and usual by the points.
-func inspect(points []Point, chart *Chart) quality {
+// Nothing is wrong with excluded SVIDs.
+func inspect(points []Point, chart *Chart, excluded []string) quality {
 	var q quality
 	q.faults = timeFaults(chart.Quality)
 	if chart.Quality.used() == 0 {
@@ -38,6 +39,7 @@ func inspect(points []Point, chart *Chart) quality {
 	if len(points) >= minCounts {
 		q.compare(points, chart)
 	}
+	q.sensors = slices.DeleteFunc(q.sensors, func(s sensorFault) bool { return slices.Contains(excluded, s.svid) })
 	known := len(chart.SVIDs)
 	if len(points) > 0 {
 		known = max(known, len(points[len(points)-1].Chart.SVIDs))

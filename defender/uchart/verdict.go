@@ -82,6 +82,8 @@ type Verdict struct {
 	Strategy string `json:"strategy,omitempty"`
 	// Faults are what is wrong with the data, for a person.
 	Faults []string `json:"faults,omitempty"`
+	// Counters are the SVIDs that count, such as hours of RF, and so have no charts.
+	Counters []string `json:"counters,omitempty"`
 	// Suspended are the SVIDs that weren't judged since their data can't be used; the
 	// others were.
 	Suspended []string `json:"suspended,omitempty"`
