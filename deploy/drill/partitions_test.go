@@ -366,7 +366,7 @@ func (o groupOptions) with(change func(*groupOptions)) groupOptions {
 
 // withoutRetry has a message that fails hold up its slot.
 func withoutRetry(o *groupOptions) {
-	o.configure = func(p *partition.Config) { p.Retry.Disabled = true }
+	o.configure = func(p *partition.Config) { p.Retry = partition.Retry{Disabled: true} }
 }
 
 type groupDrill struct {
@@ -517,7 +517,8 @@ var groupDrills = map[string]groupDrill{
 	"processing-panics": {options: usual, fires: []string{"PartitionsPanics"}, play: func(g *group) {
 		var panics atomic.Int64
 		g.fail(func(chamber string) bool {
-			if chamber == g.chambers[0].String() && panics.Add(1) <= 3 {
+			// One more, and the message would become a dead letter.
+			if chamber == g.chambers[0].String() && panics.Add(1) < defender.RetryAttempts {
 				panic("index out of range")
 			}
 			return false
@@ -536,7 +537,7 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(11 * time.Minute)
 	}},
 	"chamber-queued": {options: usual.with(func(o *groupOptions) {
-		o.configure = func(p *partition.Config) { p.Retry.KeepFailing = true }
+		o.configure = func(p *partition.Config) { p.Retry = partition.Retry{KeepFailing: true} }
 	}), fires: []string{"PartitionsRetryQueueOld"}, play: func(g *group) {
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(17 * time.Minute)
@@ -553,7 +554,11 @@ var groupDrills = map[string]groupDrill{
 	// Messages wait in most slots, so that a handoff meets some, and the new worker is far away. By the usual grace it would not work at all.
 	"far-joining-worker": {options: usual.with(func(o *groupOptions) {
 		o.lags = true
-		o.configure = func(p *partition.Config) { p.Lease.SuspicionGrace = 3 * time.Second }
+		o.configure = func(p *partition.Config) {
+			p.Lease.SuspicionGrace = 3 * time.Second
+			// With a retry queue so far away a worker records no pause in this time.
+			p.Retry = partition.Retry{Disabled: true}
+		}
 	}),
 		fires: []string{"PartitionsHandoffSlow"}, play: func(g *group) {
 			for _, m := range g.processes() {
