@@ -2,12 +2,12 @@
 package program
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/output"
 )
 
 // Build builds the program of the directory in which the test runs, and returns its path.
@@ -23,7 +23,7 @@ func Build(t *testing.T) string {
 // Process is a program that runs.
 type Process struct {
 	cmd    *exec.Cmd
-	output output
+	output output.Buffer // what it prints
 	ended  chan struct{}
 }
 
@@ -69,21 +69,3 @@ func (p *Process) Alive() bool {
 
 // Output returns what the process has printed.
 func (p *Process) Output() string { return p.output.String() }
-
-// output is what a process prints.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
