@@ -59,7 +59,8 @@ func smallCrowd(o *Options, chosen func(flag string) bool) {
 // setCrowd sets what a crowd needs.
 func setCrowd(o *Options) { o.Expect, o.PoolSize = true, 2*o.Defenders }
 
-// MostDefenders is with how many defenders everything but scenario crowd is known to hold.
+// MostDefenders is the largest number of defenders that anything but scenario crowd is known to
+// hold with.
 const MostDefenders = 150
 
 // checkCrowd rejects groups that only scenario crowd is known to hold with, and ones that are

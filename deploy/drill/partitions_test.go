@@ -556,7 +556,8 @@ var groupDrills = map[string]groupDrill{
 		o.lags = true
 		o.configure = func(p *partition.Config) {
 			p.Lease.SuspicionGrace = 3 * time.Second
-			// With a retry queue so far away a worker records no pause in this time.
+			// In a group with a retry queue, a worker that is so far away records no handoff
+			// pause in this time.
 			p.Retry = partition.Retry{Disabled: true}
 		}
 	}),
