@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/muster-dev/muster/partition/internal/record"
@@ -17,15 +18,29 @@ import (
 // A record is in the slot's space of the retry stream, one for each key, since one message of
 // a key is tried at a time. Like everything there it is written behind the last message that
 // the owner knows, so a former owner can't write any.
+//
+// An attempt may end without saying anything of the message: what the handler needs is
+// unavailable, its store has rejected the fence, or the lease became invalid in the middle of it.
+// Such an attempt counts as none. What was recorded of it stands for the next attempt, and before a
+// handoff the owner takes it back.
+
+// interruptionsPerAttempt is how many interruptions of the handler by an invalid lease count as
+// one failed attempt, with one owner. A message that makes its worker lose the lease each time,
+// since it takes all of the processor say, becomes a dead letter after all.
+const interruptionsPerAttempt = 10
 
 // attemptRecords is what the owner of a slot knows of them.
 type attemptRecords struct {
 	most  int // Retry.Attempts; 0: nothing is recorded
 	byKey map[string]*attemptRecord
 	done  []doneRecord
-	// announced has the attempts that this owner has asked to be recorded and not begun: a
-	// message may be returned in between and come again, and the answer may not come.
+	// announced has the attempts that this owner has asked to be recorded, and that were not
+	// begun, or count as none: a message may be returned in between and come again, and the
+	// answer may not come.
 	announced map[string]announcement
+	// interruptions has how many attempts on the message of a key were interrupted by an invalid
+	// lease since the last one that counted.
+	interruptions map[string]interruptions
 	// failed has the attempts that failed at the head of the slot and may not be recorded, of
 	// messages that may be returned and come again.
 	failed map[string]announcement
@@ -36,6 +51,12 @@ type attemptRecords struct {
 type announcement struct {
 	original
 	attempt int
+}
+
+// interruptions is how often in a row the attempts on a message were interrupted.
+type interruptions struct {
+	original
+	n int
 }
 
 // doneRecord is a record to be removed, since its message was settled.
@@ -53,7 +74,13 @@ type attemptRecord struct {
 }
 
 func newAttemptRecords(most int) attemptRecords {
-	return attemptRecords{most: most, byKey: make(map[string]*attemptRecord), announced: make(map[string]announcement), failed: make(map[string]announcement)}
+	return attemptRecords{
+		most:          most,
+		byKey:         make(map[string]*attemptRecord),
+		announced:     make(map[string]announcement),
+		interruptions: make(map[string]interruptions),
+		failed:        make(map[string]announcement),
+	}
 }
 
 // counted takes in which keys have a record. What was known is read again where it is wanted:
@@ -106,6 +133,41 @@ func (a *attemptRecords) announce(key string, o original, attempt int) {
 // begins notes that an attempt on a message of a key begins.
 func (a *attemptRecords) begins(key string) { delete(a.announced, key) }
 
+// interrupted notes that an attempt on a message was interrupted by an invalid lease, and reports
+// whether it counts all the same.
+func (a *attemptRecords) interrupted(key string, o original) (counts bool) {
+	before := a.interruptions[key]
+	if before.original != o {
+		before = interruptions{original: o}
+	}
+	before.n++
+	if before.n < interruptionsPerAttempt {
+		a.interruptions[key] = before
+		return false
+	}
+	delete(a.interruptions, key)
+	return true
+}
+
+// excuse has an attempt that has begun count as none. It is recorded if another owner may count it.
+func (a *attemptRecords) excuse(key string, o original, attempt int) {
+	if a.of(key, o) == attempt || a.unread(key) {
+		a.announce(key, o, attempt)
+	}
+}
+
+// excused returns a key whose record counts an attempt that is none, or that has yet to be read
+// to know it.
+func (a *attemptRecords) excused() (key string, found bool) {
+	for _, key := range slices.Sorted(maps.Keys(a.announced)) {
+		announced := a.announced[key]
+		if a.unread(key) || a.of(key, announced.original) == announced.attempt {
+			return key, true
+		}
+	}
+	return "", false
+}
+
 // failedAtHead notes the last attempt on a message, which has failed.
 func (a *attemptRecords) failedAtHead(key string, o original, attempt int) {
 	if a.most > 0 {
@@ -124,6 +186,7 @@ func (a *attemptRecords) failures(key string, o original) int {
 // settled has the record of a message removed that will not be tried again.
 func (a *attemptRecords) settled(key string, o original) {
 	delete(a.failed, key)
+	delete(a.interruptions, key)
 	if r := a.byKey[key]; r != nil && r.known && r.original == o {
 		a.remove(key)
 	}

@@ -213,7 +213,7 @@ func TestDelivery(t *testing.T) {
 			r.pass(time.Minute)
 			r.expect()
 			r.step(validityInput{true})
-			r.expect("look", "handle 1.1 attempt 2 fence 1.1")
+			r.expect("look", "handle 1.1 attempt 1 fence 1.1")
 		},
 		"a handoff waits for the handler, takes the pin off and then returns what came": func(r *deliveryRig) {
 			r.hold()

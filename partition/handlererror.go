@@ -35,6 +35,12 @@ func wrap(err error, with func(error) error) error {
 	return with(err)
 }
 
+// interrupted marks the error of a handler whose context the worker ended, since its lease had
+// become invalid. That says nothing of the message either.
+func interrupted(err error) error {
+	return wrap(err, func(err error) error { return &interruption{err} })
+}
+
 type discarded struct{ err error }
 
 func (d *discarded) Error() string { return "discarded: " + d.err.Error() }
@@ -57,6 +63,11 @@ func (u *unavailable) Unwrap() error { return u.err }
 // Unavailable is GivenUp for errors of Unavailable.
 func (u *unavailable) Unavailable() bool { return true }
 
+type interruption struct{ err error }
+
+func (i *interruption) Error() string { return "interrupted: " + i.err.Error() }
+func (i *interruption) Unwrap() error { return i.err }
+
 func isDiscarded(err error) bool {
 	var d *discarded
 	return errors.As(err, &d)
@@ -66,7 +77,15 @@ func isDiscarded(err error) bool {
 // the handler has decided to discard the message for is not.
 func isUncounted(err error) bool {
 	var u *unavailable
-	return (errors.Is(err, ErrFenced) || errors.As(err, &u)) && !isDiscarded(err)
+	saysNothing := errors.Is(err, ErrFenced) || errors.As(err, &u) || isInterruption(err)
+	return saysNothing && !isDiscarded(err)
+}
+
+// isInterruption reports whether a handler was interrupted and had not decided what becomes of the
+// message.
+func isInterruption(err error) bool {
+	var i *interruption
+	return errors.As(err, &i) && !isHopeless(err)
 }
 
 // isHopeless reports whether no later attempt can succeed.

@@ -112,7 +112,7 @@ func TestHandlerLimit(t *testing.T) {
 				r.t.Errorf("%d permits are granted and no handler runs", r.d.handlers.granted)
 			}
 			r.step(validityInput{true})
-			r.expect("look", "handle 1.1 attempt 2 fence 1.1")
+			r.expect("look", "handle 1.1 attempt 1 fence 1.1")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,8 @@ type lanes struct {
 	// that former owners queued may be lost there.
 	claimLost bool
 
-	// suspects is how many of the next messages to be taken in hand the owner before may have
-	// failed with.
+	// suspects is how many of the next messages to begin the owner before may have failed with.
+	// What turns out to be settled is none of them.
 	suspects int
 
 	// ahead is the highest sequence that is confirmed as settled, and confirmedAt when the last
@@ -47,8 +47,6 @@ func (l *lanes) full() bool { return !l.several() && l.total > 0 }
 // take takes a message in hand that was never begun by this run.
 func (l *lanes) take(m *mail) {
 	l.total++
-	suspect := l.suspects > 0
-	l.suspects = max(0, l.suspects-1)
 	key := m.message.Key
 	if of := l.byKey[key]; of != nil {
 		of.insert(m)
@@ -56,7 +54,6 @@ func (l *lanes) take(m *mail) {
 	}
 	of := &lane{key: key}
 	of.first = newSlotMessage(l, of, m)
-	of.first.suspect = suspect
 	l.byKey[key] = of
 	l.turns = append(l.turns, of)
 }

@@ -37,9 +37,18 @@ type runCore struct {
 type call struct {
 	number      uint64
 	then        func(error)
+	abandons    bool // it is called to store a dead letter
 	interrupted bool
 	returned    bool
 	err         error
+}
+
+// outcome returns what the handler's error says of the message, nil for success.
+func (c *call) outcome() error {
+	if c.interrupted && !c.abandons {
+		return interrupted(c.err)
+	}
+	return c.err
 }
 
 // ask asks a question; nothing else is begun before its answer.
@@ -63,7 +72,7 @@ func (r *runCore) call(e handleEffect, then func(error)) uint64 {
 	e.message.Slot, e.message.Fence = r.slot, r.fence
 	r.called++
 	e.call = r.called
-	r.calls = append(r.calls, &call{number: r.called, then: then})
+	r.calls = append(r.calls, &call{number: r.called, then: then, abandons: e.abandon})
 	r.do(e)
 	return r.called
 }
@@ -72,7 +81,7 @@ func (r *runCore) call(e handleEffect, then func(error)) uint64 {
 func (r *runCore) conclude(c *call) {
 	r.forgetCall(c)
 	before := r.called
-	c.then(c.err)
+	c.then(c.outcome())
 	if r.called == before { // else the handler has been called to abandon the message
 		r.handlers.returned()
 	}

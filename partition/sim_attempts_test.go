@@ -70,12 +70,21 @@ type simTries struct {
 	// announced is which runs have recorded an attempt that they have yet to begin. One that ends
 	// before never does, and the attempt counts all the same.
 	announced map[*simRun]bool
+	// excused is how many attempts were interrupted since the lease became invalid, by run.
+	// Another run may count them: it goes by what was recorded.
+	excused map[*simRun]int
+}
+
+// uncounted returns how many attempts count as none for a run.
+func (t *simTries) uncounted(r *simRun) int {
+	n := t.excused[r]
+	return n - n/interruptionsPerAttempt
 }
 
 func (a *simAttemptsCheck) of(m simMessage) *simTries {
 	t := a.tries[m.name()]
 	if t == nil {
-		t = &simTries{announced: make(map[*simRun]bool)}
+		t = &simTries{announced: make(map[*simRun]bool), excused: make(map[*simRun]int)}
 		a.tries[m.name()] = t
 	}
 	return t
@@ -111,10 +120,19 @@ func (a *simAttemptsCheck) recorded(r *simRun, key string, attempts record.Attem
 // ended notes that a handler has failed. What a worker that does not own the message any more
 // sees of it counts for nobody.
 func (a *simAttemptsCheck) ended(w *simWorker, h *simHandler) {
-	current := w.delivery.slots[h.r.place]
-	if !h.abandons && !h.cancelled && w.trusted() && current != nil && current.number == h.r.number {
+	switch {
+	case h.abandons || !h.r.holds():
+	case h.cancelled:
+		a.of(h.msg).excused[h.r]++
+	case w.trusted():
 		a.of(h.msg).failed++
 	}
+}
+
+// holds reports whether its slot is still this run's.
+func (r *simRun) holds() bool {
+	current := r.w.delivery.slots[r.place]
+	return !r.w.dead && current != nil && current.number == r.number
 }
 
 // handedOn notes that a slot is handed off by an owner that took it over, and has yet to try what
@@ -125,9 +143,6 @@ func (a *simAttemptsCheck) handedOn(w *simWorker, at place) {
 		return
 	}
 	untried := r.lanes.suspects > 0
-	for _, of := range r.lanes.turns {
-		untried = untried || of.first.suspect && !of.first.tried()
-	}
 	for name, t := range a.tries {
 		m := a.c.s.srv.published[name]
 		if untried && m.fine%at.slots == at.slot && t.begun > 0 {
@@ -136,12 +151,27 @@ func (a *simAttemptsCheck) handedOn(w *simWorker, at place) {
 	}
 }
 
+// handsOff notes that a run gives its slot up, and with it which attempts that failed could not be
+// recorded: the handoff waits for no outage.
+func (a *simAttemptsCheck) handsOff(r *slotRun) {
+	if r == nil || r.stage != runGivingUp || r.retry == nil {
+		return
+	}
+	records := r.retry.attempts.records
+	for key, f := range records.failed {
+		number, _ := strconv.Atoi(key)
+		m, is := a.c.s.srv.published[simName{number, f.original}]
+		if is && records.of(key, f.original) < f.attempt {
+			a.of(m).spared++
+		}
+	}
+}
+
 // killed notes that a worker ends in the middle of an attempt.
 func (a *simAttemptsCheck) killed(w *simWorker) {
 	for _, r := range w.runs {
-		current := w.delivery.slots[r.place]
 		for _, h := range r.handlers {
-			if !h.abandons && !h.cancelled && w.trusted() && current != nil && current.number == r.number {
+			if !h.abandons && !h.cancelled && w.trusted() && r.holds() {
 				a.of(h.msg).failed++
 			}
 		}
@@ -154,7 +184,7 @@ func (c *simChecker) abandoned(w *simWorker, h *simHandler) {
 		return
 	}
 	t := c.attempts.of(h.msg)
-	counted := t.begun + len(t.announced)
+	counted := t.begun + len(t.announced) - t.uncounted(h.r)
 	if most := c.s.cfg.Retry.Attempts; counted < most && !c.attempts.gaps {
 		c.fail("given-up", "%v gives %d (key %d, %d) up after %d attempts, %d are allowed", w, h.msg.seq, h.msg.key, h.msg.n, counted, most)
 	}
@@ -176,6 +206,7 @@ func TestSimulationCatchesBrokenAttempts(t *testing.T) {
 		{"a new owner does not read the records", simBreakage{unreadAttempts: true}, []string{"attempts"}},
 		{"a new owner takes no message for one that its former owner began", simBreakage{unsuspected: true}, []string{"attempts"}},
 		{"the record of another message counts", simBreakage{confusedAttempts: true}, []string{"given-up"}},
+		{"an interrupted attempt counts", simBreakage{onDelivery: countInterrupted}, []string{"given-up"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -183,4 +214,14 @@ func TestSimulationCatchesBrokenAttempts(t *testing.T) {
 			caughtInRetryQueue(t, tt.broken, tt.by, 1)
 		})
 	}
+}
+
+// countInterrupted takes an attempt that was interrupted for one that failed.
+func countInterrupted(w *simWorker, in deliveryInput) deliveryInput {
+	if in, is := in.(handledInput); is && w.delivery.runs[in.run] != nil {
+		for _, c := range w.delivery.runs[in.run].calls {
+			c.interrupted = c.interrupted && c.number != in.call
+		}
+	}
+	return in
 }

@@ -322,6 +322,7 @@ func (h *simHandler) end() {
 // ask finds the answer to a question.
 func (w *simWorker) ask(e askEffect) {
 	sl, s := w.s.srv.slot(e.place), w.s
+	s.check.attempts.handsOff(w.delivery.runs[e.run])
 	var a answer
 	reply := func(err error) {
 		if a.err == nil {

@@ -16,7 +16,14 @@ type slotAttempts struct {
 	booked  func(error) bool // of the slotRetry
 	records attemptRecords
 	sweep   bool // records are looked at when they are known again
+	// takenBack is how many records of excused attempts were taken back before the handoff.
+	takenBack int
 }
+
+// mostTakenBack bounds how many records are taken back before a handoff, during which the slot
+// stands still. In the middle of an outage each queued key may have one. The attempts that are
+// left count.
+const mostTakenBack = 100
 
 // errUnfinished is why a message is given up that has had all of its attempts before this
 // owner could try it.
@@ -51,7 +58,7 @@ func (a *slotAttempts) mayTry(m *slotMessage) bool {
 		m.attempt = m.before
 	}
 
-	mayHaveBegun := m.attempt > 0 || m.suspect
+	mayHaveBegun := m.attempt > 0 || m.suspect || m.suspects > 0
 	if !mayHaveBegun || a.records.of(key, o) > m.attempt || a.exhausted(m.attempt, m.tried()) {
 		return true
 	}
@@ -72,6 +79,42 @@ func (a *slotAttempts) failedUnrecorded(l *lanes) *slotMessage {
 		}
 	}
 	return nil
+}
+
+// ended takes in that an attempt on a message has ended, and returns its error, unless that says
+// nothing of the message and counts all the same: then it returns what the handler has returned.
+func (a *slotAttempts) ended(m Message, o original, err error) error {
+	if a.records.most == 0 || !isUncounted(err) {
+		return err
+	}
+	var i *interruption
+	onlyInterrupted := errors.As(err, &i) && !isUncounted(i.err)
+	if onlyInterrupted && a.records.interrupted(m.Key, o) {
+		return i.err
+	}
+	a.records.excuse(m.Key, o, m.Attempt)
+	return err
+}
+
+// toTakeBack returns a key whose record has to be taken back, or read for that, before the slot is
+// handed off.
+func (a *slotAttempts) toTakeBack() (key string, found bool) {
+	if a.takenBack == mostTakenBack {
+		return "", false
+	}
+	return a.records.excused()
+}
+
+// takeBack does one thing towards having the record of a key count the attempts that were made.
+func (a *slotAttempts) takeBack(key string) {
+	if a.records.unread(key) {
+		a.read(key, func() {})
+		return
+	}
+
+	a.takenBack++
+	excused := a.records.announced[key]
+	a.write(key, excused.original, excused.attempt-1, func() { a.records.begins(key) })
 }
 
 // beforeRetry records the attempt on the first queued message of a key that is about to

@@ -179,6 +179,30 @@ func TestAttemptsAreRecorded(t *testing.T) {
 	}
 }
 
+// TestWhatWasSettledIsNotSuspected: a message that an owner has settled before may come first after
+// a takeover. The one behind it is what the owner in between may have failed with.
+func TestWhatWasSettledIsNotSuspected(t *testing.T) {
+	t.Parallel()
+	r := attemptsRig(t, true, nil)
+	r.come(1)
+	r.returns(1, nil)
+	r.step(droppedInput{rigSlot})
+
+	r.step(heldInput{place: rigSlot, fence: Fence{2, 1}})
+	r.answer(2, answer{})
+	r.answer(2, answer{sequence: 1})
+	r.answer(2, answer{})
+	r.told = nil
+	r.come(1)
+	r.expect("askStream")
+	r.answer(2, answer{})
+	r.expect("ack 1")
+	r.come(2)
+	if q, is := r.asks[2].question.(askStoreAttempts); !is || q.attempts.Attempts != 1 {
+		t.Errorf("it asks %+v, want the first attempt on message 2 recorded", r.asks[2].question)
+	}
+}
+
 // A message that has failed, and was let go of since the consumer was reset, is not begun when it
 // comes again: it is sent back if the slot is dropped then, and an earlier message of its key
 // goes before it.

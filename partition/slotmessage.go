@@ -48,6 +48,16 @@ func (r *slotMessage) begun() bool { return r.working || r.attempt > r.before ||
 // tried reports whether this owner has tried the message.
 func (r *slotMessage) tried() bool { return r.attempt > r.former }
 
+// begins notes that an attempt on the message begins.
+func (r *slotMessage) begins() {
+	r.working = true
+	r.attempt++
+	if !r.suspect && r.suspects > 0 {
+		r.suspect = true
+		r.suspects--
+	}
+}
+
 // cameAgain takes in that the message was delivered again.
 func (r *slotMessage) cameAgain(m *mail) {
 	r.mail, r.outOfStep = m, false

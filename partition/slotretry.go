@@ -204,12 +204,17 @@ func (k *slotRetry) queueIfRoom(m *slotMessage) {
 	})
 }
 
-// recordFailed does one thing towards having the attempts on the messages recorded that have
-// failed at the head of the slot, before the slot is handed off. It returns false if there is
-// nothing to do, or if that can't be done now: the handoff waits for no outage.
-func (k *slotRetry) recordFailed() bool {
-	m := k.attempts.failedUnrecorded(k.lanes)
-	if m == nil || k.now.Before(k.at) || k.queue.lost() || !k.valid() {
+// recordAttempts does one thing towards having the records say what the next owner has to know
+// before the slot is handed off: the attempts are recorded on the messages that have failed at the
+// head of the slot, and those taken back that count as none. It returns false if there is nothing
+// to do, or if that can't be done now: the handoff waits for no outage.
+func (k *slotRetry) recordAttempts() bool {
+	if k.now.Before(k.at) || k.queue.lost() || !k.valid() {
+		return false
+	}
+	failed := k.attempts.failedUnrecorded(k.lanes)
+	excused, found := k.attempts.toTakeBack()
+	if failed == nil && !found {
 		return false
 	}
 	k.queue.refence(k.fence)
@@ -217,7 +222,12 @@ func (k *slotRetry) recordFailed() bool {
 		k.advance()
 		return true
 	}
-	k.attempts.write(m.mail.message.Key, m.mail.original, m.attempt, func() { k.attempts.records.begins(m.mail.message.Key) })
+	if failed == nil {
+		k.attempts.takeBack(excused)
+		return true
+	}
+	key, m := failed.mail.message.Key, failed.mail
+	k.attempts.write(key, m.original, failed.attempt, func() { k.attempts.records.begins(key) })
 	return true
 }
 
@@ -332,6 +342,7 @@ func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	of.tried = true
 	k.attempts.records.begins(key)
 	k.handle(handleEffect{queued: head, message: m}, func(err error) {
+		err = k.attempts.ended(m, head.original(), err)
 		if isUncounted(err) {
 			k.fencedOff(err)
 		}

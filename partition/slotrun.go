@@ -376,8 +376,7 @@ func (r *slotRun) begin(m *slotMessage) bool {
 
 // try calls the handler.
 func (r *slotRun) try(m *slotMessage) {
-	m.working = true
-	m.attempt++
+	m.begins()
 	message := m.mail.message
 	r.requests.messageBegins(message.Key)
 	message.Attempt = m.attempt
@@ -385,6 +384,9 @@ func (r *slotRun) try(m *slotMessage) {
 		r.retry.attempts.records.begins(message.Key)
 	}
 	m.call = r.handle(handleEffect{mail: m.mail, message: message}, func(err error) {
+		if r.retry != nil {
+			err = r.retry.attempts.ended(message, m.mail.original, err)
+		}
 		uncounted := isUncounted(err)
 		if uncounted {
 			r.fencedOff(err)
@@ -498,7 +500,7 @@ func (r *slotRun) release() bool {
 		before = r.lanes.ahead
 	}
 	switch m := r.lanes.ready(r.now, r.retried(), before); {
-	case len(r.calls) == 0 && r.retry != nil && r.retry.recordFailed():
+	case len(r.calls) == 0 && r.retry != nil && r.retry.recordAttempts():
 	case len(r.calls) == 0 && !r.lanes.confirming() && !r.awaitsRemoval():
 		if len(r.serving) == 0 {
 			r.giveUp()
