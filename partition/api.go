@@ -1,8 +1,11 @@
 package partition
 
 import (
+	"context"
 	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Times of requests to JetStream.
@@ -12,7 +15,8 @@ const (
 	pullBatch = 64
 	// pullRetry is the pause after a pull that the server could not take.
 	pullRetry = 100 * time.Millisecond
-	// apiTimeout bounds one request of the JetStream API.
+	// apiTimeout bounds one request of the JetStream API. An operation of several requests takes
+	// as long as these do: a worker may be so far from its server that one takes most of it.
 	apiTimeout = 2 * time.Second
 	// stalePinCheck is how long a slot that is held may be silent before its
 	// consumer is looked at, and looked at again; Config.stalePinCheck in tests.
@@ -20,6 +24,13 @@ const (
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
 )
+
+// askServer sends a request to the server and waits for its answer for at most apiTimeout.
+func askServer(ctx context.Context, nc *nats.Conn, msg *nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return nc.RequestMsgWithContext(ctx, msg)
+}
 
 // apiError is the part of a JetStream API answer that reports whether it failed.
 type apiError struct {

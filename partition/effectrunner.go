@@ -113,7 +113,6 @@ func (x *effectRunner) shareLoad(e shareLoadEffect) {
 func (x *effectRunner) take(e takeEffect) {
 	x.takeovers <- struct{}{}
 	defer func() { <-x.takeovers }()
-	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-	defer cancel()
-	x.post(takenInput{slot: e.slot, run: e.run, err: x.pull.consumers.replace(ctx, e.place, e.retire)})
+	c := x.pull.consumers
+	x.post(takenInput{slot: e.slot, run: e.run, err: c.replace(c.life, e.place, e.retire)})
 }

@@ -64,7 +64,7 @@ func passing(err error) bool {
 }
 
 func (o opening) try(ctx context.Context) (*openGroup, error) {
-	js, err := jetstream.New(o.nc)
+	js, err := jetstream.New(o.nc, jetstream.WithDefaultTimeout(apiTimeout))
 	if err != nil {
 		return nil, err
 	}

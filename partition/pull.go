@@ -384,13 +384,11 @@ func (p *puller) answer(r *running, q question) (a answer) {
 		a.err = p.consumers.life.Err()
 		return a
 	case askConfirm:
-		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-		defer cancel()
-		_, a.err = p.nc.RequestWithContext(ctx, q.mail.body.(*nats.Msg).Reply, []byte("+ACK"))
+		reply := q.mail.body.(*nats.Msg).Reply
+		_, a.err = askServer(context.Background(), p.nc, &nats.Msg{Subject: reply, Data: []byte("+ACK")})
 		return a
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, apiTimeout)
-	defer cancel()
+	ctx := r.ctx
 	switch q := q.(type) {
 	case askStream:
 		a.what, a.err = p.streams.contradiction(ctx, r.slot)

@@ -185,7 +185,7 @@ func (s *retryStore) write(ctx context.Context, at place, msg *nats.Msg, expect 
 	msg.Header.Set(jetstream.ExpectedStreamHeader, s.name)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, s.lay.retrySpace(at.slot)+">")
-	answer, err := s.nc.RequestMsgWithContext(ctx, msg)
+	answer, err := askServer(ctx, s.nc, msg)
 	if err != nil {
 		return 0, outcomeUnknown, fmt.Errorf("writing to stream %s: %w", s.name, err)
 	}
@@ -255,7 +255,7 @@ func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, err
 	body := record.Encode(struct {
 		Seq uint64 `json:"seq"`
 	}{o.sequence})
-	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+main, body)
+	answer, err := askServer(ctx, s.nc, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + main, Data: body})
 	if err != nil {
 		return false, fmt.Errorf("looking for the original of a queued message: %w", err)
 	}
@@ -296,7 +296,7 @@ func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) 
 		Seq     uint64 `json:"seq"`
 		NoErase bool   `json:"no_erase"`
 	}{seq, true})
-	msg, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, body)
+	msg, err := askServer(ctx, s.nc, &nats.Msg{Subject: "$JS.API.STREAM.MSG.DELETE." + stream, Data: body})
 	if err != nil {
 		return fmt.Errorf("removing message %d of stream %s: %w", seq, stream, err)
 	}

@@ -30,16 +30,14 @@ type slotConsumers struct {
 // sendBack returns a message that came for a slot that is not held: the pin
 // first, or the server would deliver it here again.
 func (c *slotConsumers) sendBack(msg *nats.Msg) {
-	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-	defer cancel()
 	stream, consumer := originOf(msg.Reply)
-	_ = c.unpin(ctx, stream+"."+consumer)
+	_ = c.unpin(context.Background(), stream+"."+consumer)
 	_ = msg.Nak()
 }
 
 func (c *slotConsumers) api(ctx context.Context, verb, address string, body []byte) error {
 	subject := "$JS.API.CONSUMER." + verb + "." + address
-	msg, err := c.nc.RequestWithContext(ctx, subject, body)
+	msg, err := askServer(ctx, c.nc, &nats.Msg{Subject: subject, Data: body})
 	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
 		return errNoConsumer
 	}
@@ -89,9 +87,7 @@ func (c *slotConsumers) resetUntilDone(address string) {
 // puller is closed.
 func (c *slotConsumers) untilDone(do func(context.Context) error) {
 	for c.life.Err() == nil {
-		ctx, cancel := context.WithTimeout(c.life, apiTimeout)
-		err := do(ctx)
-		cancel()
+		err := do(c.life)
 		if err == nil || errors.Is(err, errNoConsumer) || c.nc.IsClosed() {
 			return
 		}
@@ -204,8 +200,8 @@ type storedMessage struct {
 	Time     time.Time `json:"time"`
 }
 
-func (c *slotConsumers) read(ctx context.Context, stream string, request storedRequest) (storedMessage, error) {
-	msg, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, record.Encode(request))
+func (c *slotConsumers) read(ctx context.Context, stream string, wanted storedRequest) (storedMessage, error) {
+	msg, err := askServer(ctx, c.nc, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: record.Encode(wanted)})
 	if err != nil {
 		return storedMessage{}, err
 	}

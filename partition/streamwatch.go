@@ -34,8 +34,6 @@ const looksToBelieve = 3
 // contradiction asks the stream of a slot what it is, and returns how that
 // contradicts what is remembered of it.
 func (w *streamWatch) contradiction(ctx context.Context, slot int) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	forgets, last := w.memory.known(slot)
 	s, err := w.js.Stream(ctx, w.layout.streamOf(slot))
 	if err != nil {

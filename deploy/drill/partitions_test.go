@@ -556,9 +556,6 @@ var groupDrills = map[string]groupDrill{
 		o.lags = true
 		o.configure = func(p *partition.Config) {
 			p.Lease.SuspicionGrace = 3 * time.Second
-			// In a group with a retry queue, a worker that is so far away records no handoff
-			// pause in this time.
-			p.Retry = partition.Retry{Disabled: true}
 		}
 	}),
 		fires: []string{"PartitionsHandoffSlow"}, play: func(g *group) {
