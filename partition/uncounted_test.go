@@ -200,7 +200,7 @@ func TestTheNextOwnerCountsNoExcusedAttempt(t *testing.T) {
 		r.answer(1, answer{outcome: outcomeUnknown, err: outage})
 		r.expect("askStoreAttempts", "askUnpin")
 	})
-	t.Run("of so many that the slot would stand still", func(t *testing.T) {
+	t.Run("of more than mostTakenBack", func(t *testing.T) {
 		t.Parallel()
 		r := begin(t)
 		r.d.slots[rigSlot].retry.attempts.takenBack = mostTakenBack
