@@ -31,6 +31,9 @@ type Config struct {
 	// With more than one, publishers call PublishSubject, or the servers have the Mapping. See
 	// docs/partition.md, "More than one stream".
 	Shards int
+	// Source is an existing stream that the messages are taken from; default none: publishers'
+	// messages go to Stream. It can't be changed later.
+	Source Source
 
 	// Storage bounds what the servers keep.
 	Storage Storage
@@ -87,7 +90,7 @@ func (c Config) validate() (layout, error) {
 	if err := f.err(); err != nil {
 		return layout{}, fmt.Errorf("partition: the configuration has faults:\n%w", err)
 	}
-	return layout{group: c.Name, base: c.Slots, pattern: pattern, stream: c.Stream, shards: c.Shards}, nil
+	return layout{group: c.Name, base: c.Slots, pattern: pattern, stream: c.Stream, shards: c.Shards, source: c.Source.Stream}, nil
 }
 
 // validateKeys checks the group's name, its streams, and how keys are spread over them.
@@ -112,6 +115,7 @@ func (c Config) validateKeys(f *faults) pattern {
 		f.add("Subject is %q: it covers subjects of %s>, where dead letters are: give one that covers none, such as one that begins with a word of its own", c.Subject, dead)
 	}
 
+	c.Source.validate(c, p, f)
 	f.within("Slots", c.Slots, record.MaxSlots)
 	f.within("Shards", c.Shards, record.MaxShards)
 	if c.Shards > 1 && c.Slots > 0 && c.Slots%c.Shards != 0 {

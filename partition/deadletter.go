@@ -39,6 +39,11 @@ type DeadLetter struct {
 	Sequence  uint64    // of the message, as Message.Sequence
 	Published time.Time // as Message.Published
 
+	// Source is the stream that the message was copied from, and SourceSequence its sequence there;
+	// see Config.Source. Empty and 0 where the group has none.
+	Source         string
+	SourceSequence uint64
+
 	Attempts int    // how often it was tried; see Retry.Attempts
 	Err      string // of the last attempt, at most 4 KiB of it
 	Stack    string // of a handler that has panicked, at most 8 KiB of it; else empty
@@ -52,6 +57,7 @@ const (
 	headerError   = "Muster-Error"
 	headerStack   = "Muster-Stack"
 	headerWorker  = "Muster-Worker"
+	headerOrigin  = "Muster-Origin" // "<stream> <sequence>" of the source
 )
 
 // The bounds of a dead letter's own headers, in bytes.
@@ -155,6 +161,9 @@ func (b *letterbox) letter(m Message, failure error) *nats.Msg {
 	h.Set(headerPublished, strconv.FormatInt(m.Published.UnixNano(), 10))
 	h.Set(headerAttempts, strconv.Itoa(m.Attempt))
 	h.Set(headerWorker, b.id())
+	if stream, sequence, found := m.Origin(); found {
+		h.Set(headerOrigin, fmt.Sprintf("%s %d", stream, sequence))
+	}
 	h.Set(headerError, headerText(failure.Error(), maxLetterError))
 
 	letter := &nats.Msg{Subject: b.lay.deadLetterSubject(), Header: h, Data: m.Data}
@@ -193,10 +202,11 @@ func letterOf(msg *jetstream.RawStreamMsg, stream string) (DeadLetter, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return l, fmt.Errorf("dead letter %d was not written by a worker, remove it from stream %s: %w", msg.Sequence, stream, err)
 	}
+	l.Source, l.SourceSequence, _ = originIn(msg.Header.Get(headerOrigin))
 	l.Sequence, l.Published, l.Attempts = sequence, time.Unix(0, published), attempts
 	for k, v := range msg.Header {
 		switch k {
-		case headerSubject, headerKey, headerSequence, headerPublished, headerAttempts, headerWorker, headerError, headerStack:
+		case headerSubject, headerKey, headerSequence, headerPublished, headerAttempts, headerWorker, headerOrigin, headerError, headerStack:
 		default:
 			if !strings.HasPrefix(k, serverHeaders) {
 				l.Header[k] = v
@@ -273,7 +283,7 @@ func (l letters) requeue(ctx context.Context, number uint64) (DeadLetter, error)
 	if err != nil {
 		return letter, err
 	}
-	subject, err := l.cfg.PublishSubject(letter.Subject)
+	subject, err := l.lay.direct(letter.Subject)
 	if err != nil {
 		return letter, fmt.Errorf("publishing dead letter %d again: %w", number, err)
 	}

@@ -40,6 +40,7 @@ type keeper struct {
 	leading func() bool
 	post    func(input)
 	poked   chan struct{} // holds one request to look at once
+	source  sourcePosition
 
 	mu   sync.Mutex
 	seen map[string]uint64 // last sequence by stream
@@ -133,9 +134,11 @@ func (k *keeper) look(ctx context.Context) bool {
 	if err != nil {
 		return false // the servers don't answer, which tells nothing of what is there
 	}
+	// Before the streams: what is created with them would begin at the source's first message.
+	sourceKept := k.keepSource(ctx, cfg)
 	if len(missing) == 0 {
 		k.post(missingInput{})
-		return true
+		return sourceKept
 	}
 	made, err := recreate(ctx, k.js, cfg, k.layout, missing, k.last)
 	reportRecreated(k.cfg.Logger, k.post, made)

@@ -25,6 +25,7 @@ type layout struct {
 	pattern pattern
 	stream  string // or what its shards' names begin with
 	shards  int    // how many streams there are; 0 stands for 1
+	source  string // an existing stream that the messages are copied from; may be empty
 }
 
 // generation is one way to divide the keys: into N slots. Its number tells
@@ -240,6 +241,9 @@ func (l layout) streams() []string {
 
 // subject returns what the stream of a shard listens to.
 func (l layout) subject(shard int) string {
+	if l.sourced() {
+		return l.directPrefix() + l.pattern.subject
+	}
 	return l.shardPrefix(strconv.Itoa(shard)) + l.pattern.subject
 }
 
@@ -270,6 +274,15 @@ func (l layout) publish(subject string) (string, error) {
 		return subject, err
 	}
 	return l.shardPrefix(strconv.Itoa(SlotOf(l.shards, key...))) + subject, nil
+}
+
+// direct returns the subject that brings a message to the group's own stream which was
+// published as the given one.
+func (l layout) direct(subject string) (string, error) {
+	if _, err := l.pattern.key(subject); err != nil || !l.sourced() {
+		return l.publish(subject)
+	}
+	return l.directPrefix() + subject, nil
 }
 
 // sequence returns what tells a message from all others of the group: its

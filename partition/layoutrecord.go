@@ -16,16 +16,18 @@ func layoutOf(v record.Layout, group string) (layout, error) {
 	if err != nil {
 		return layout{}, fmt.Errorf("the recorded layout of group %s: %w", group, err)
 	}
-	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards}, nil
+	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards, source: v.Source}, nil
 }
 
 // layoutValue is what is recorded of a resolved configuration.
 func layoutValue(c Config) record.Layout {
 	s := settingsOf(c)
-	v := record.Layout{Schema: record.LayoutSchemaOf(s), Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: !c.Retry.Disabled, Settings: &s}
+	v := record.Layout{Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: !c.Retry.Disabled, Settings: &s}
 	if c.Shards > 1 {
 		v.Shards = c.Shards
 	}
+	recordSource(&v, c.Source)
+	v.Schema = record.LayoutSchemaOf(v)
 	return v
 }
 

@@ -43,12 +43,16 @@ type View struct {
 	Leases    []report.Lease   // by ascending ID
 	Standbys  []report.Standby // by pod
 	Overrides []Override       // by ascending slot
-	Pending   uint64           // messages that are not processed
+	Pending   uint64           // messages that are not processed, those included that are not copied from the source
 	Oldest    time.Time        // when the oldest of them was published; zero if there is none
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
 	Fill       float64
 	RetryQueue RetryQueue // messages queued for retry
+
+	Source      string // the stream that messages are copied from; may be empty
+	NotCopied   uint64 // messages of it that are not copied yet, as the server knows
+	SourceFault string // why the server copies none; empty: it does
 
 	assignment *record.Assignment // nil before the first
 	// overridesRevision is what the assignment names when it rests on Overrides.
@@ -115,6 +119,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 		return nil, err
 	}
 	v.Pending, v.Oldest, v.Fill = waiting.messages, waiting.oldest, waiting.fill
+	v.Source, v.NotCopied, v.SourceFault = rec.Source, waiting.source.waiting, waiting.source.fault
 	v.LeaseTTL = 6 * time.Second // of groups that have not recorded it
 	if rec.Settings != nil {
 		v.LeaseTTL = time.Duration(rec.Settings.LeaseTTL)
@@ -178,6 +183,13 @@ type waitingMessages struct {
 	messages uint64
 	oldest   time.Time // zero if there is none
 	fill     float64   // of the fullest stream, of its limit
+	source   sourceState
+}
+
+// sourceState is how the copying from a group's source stands.
+type sourceState struct {
+	waiting uint64 // messages that are not copied yet, among those that wait
+	fault   string // why the server copies none; empty: it does
 }
 
 func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (out waitingMessages, err error) {
@@ -195,6 +207,7 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (o
 	}
 	for _, info := range infos {
 		s, limit := info.State, info.Config.MaxBytes
+		out.source.see(info.Sources)
 		out.messages += s.Msgs
 		if s.Msgs > 0 && (out.oldest.IsZero() || s.FirstTime.Before(out.oldest)) {
 			out.oldest = s.FirstTime
@@ -203,7 +216,17 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (o
 			out.fill = max(out.fill, float64(s.Bytes)/float64(limit))
 		}
 	}
+	out.messages += out.source.waiting
 	return out, nil
+}
+
+func (s *sourceState) see(sources []*jetstream.StreamSourceInfo) {
+	for _, info := range sources {
+		s.waiting += info.Lag
+		if info.Error != nil {
+			s.fault = info.Error.Description
+		}
+	}
 }
 
 // The load of the slots, as the leader tells it whenever it has changed.

@@ -119,6 +119,12 @@ func (p *permissionList) makeAll() {
 		p.api("CONSUMER.NAMES", s)
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
+	if p.lay.sourced() {
+		consumer := p.lay.source + "." + p.lay.sourceConsumer()
+		p.api("STREAM.INFO", p.lay.source)
+		p.api("CONSUMER.INFO", consumer)
+		p.api("CONSUMER.CREATE", consumer+"."+p.cfg.Subject)
+	}
 	p.makeStream(retryStreamName(p.cfg.Stream))
 	if p.cfg.Retry.givesUp() {
 		p.makeStream(p.lay.deadLetterStream())
@@ -214,7 +220,11 @@ func (p *permissionList) operator() {
 	p.makeAll()
 	p.viewer()
 	p.drains()
-	p.publisher() // messages that were dead-lettered, again
+	if p.lay.sourced() { // messages that were dead-lettered, again
+		p.publish(p.lay.directPrefix() + p.cfg.Subject)
+	} else {
+		p.publisher()
+	}
 	if p.cfg.Retry.givesUp() {
 		p.api("STREAM.MSG.GET", p.lay.deadLetterStream())
 		p.api("STREAM.MSG.DELETE", p.lay.deadLetterStream())

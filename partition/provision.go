@@ -73,10 +73,8 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 			return again, err
 		}
 	}
-	for shard, stream := range lay.streams() {
-		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
-			return again, fmt.Errorf("provisioning stream %s: %w", stream, err)
-		}
+	if err := provisionStreams(ctx, js, cfg, lay); err != nil {
+		return again, err
 	}
 	if err := provisionGeneration(ctx, js, kv, cfg, lay, missingConsumers); err != nil {
 		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
@@ -131,16 +129,33 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 	want := layoutValue(cfg)
 	// Those are for agree.
 	want.Retry, want.Settings, have.Settings, have.Schema = have.Retry, nil, nil, want.Schema
+	want.SourceSince = have.SourceSince // which the first to provision chose
 	if choices := (layout{base: have.Slots}).slotCounts(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}
 	if have.Shards != want.Shards {
 		return 0, fmt.Errorf("group %s was provisioned with Shards %d, and is configured for %d here: give the same number, which can't be changed while there are streams; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
 	}
+	if have.Source != want.Source {
+		return 0, fmt.Errorf("group %s was provisioned with Source.Stream %q, and is configured for %q here: give the same, or another Name and Stream", cfg.Name, have.Source, want.Source)
+	}
 	if have != want {
 		return 0, fmt.Errorf("group %s was provisioned with Slots %d, Stream %s and Subject %s, and is configured for Slots %d, Stream %s and Subject %s here: give the same, or another Name", cfg.Name, have.Slots, have.Stream, have.Subject, want.Slots, want.Stream, want.Subject)
 	}
 	return have.Slots, nil
+}
+
+// provisionStreams makes the streams of messages, and before them what they copy from a source by.
+func provisionStreams(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+	if err := ensureSource(ctx, js, cfg, lay, &sourcePosition{}); err != nil {
+		return fmt.Errorf("provisioning %s: %w", cfg.Name, err)
+	}
+	for shard, stream := range lay.streams() {
+		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
+			return fmt.Errorf("provisioning stream %s: %w", stream, err)
+		}
+	}
+	return nil
 }
 
 func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
@@ -160,6 +175,8 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	switch {
 	case have.SubjectTransform == nil || *have.SubjectTransform != *want.SubjectTransform:
 		return fmt.Errorf("it exists and transforms subjects by %+v, want %+v: give another Stream", have.SubjectTransform, *want.SubjectTransform)
+	case !sameSource(have.Sources, want.Sources):
+		return fmt.Errorf("it exists and takes messages from other streams than Source.Stream %q: give another Stream", cfg.Source.Stream)
 	case have.Retention != want.Retention:
 		return fmt.Errorf("it exists with %v retention, want %v: give another Stream", have.Retention, want.Retention)
 	case have.MaxConsumers > 0 && have.MaxConsumers < slots:

@@ -34,7 +34,7 @@ func firstSequence(now time.Time, seen uint64) uint64 {
 
 // missingStreams returns the settings of those streams that the server says are not
 // there. It repairs what an earlier version provisioned: markers that keep a dead
-// leader's lease.
+// leader's lease; and a source that restartSource has left out.
 func missingStreams(ctx context.Context, js jetstream.JetStream, all []jetstream.StreamConfig) ([]jetstream.StreamConfig, error) {
 	var missing []jetstream.StreamConfig
 	for _, want := range all {
@@ -45,6 +45,12 @@ func missingStreams(ctx context.Context, js jetstream.JetStream, all []jetstream
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("looking for stream %s: %w", want.Name, err)
+		}
+		if have := s.CachedInfo().Config; len(have.Sources) < len(want.Sources) {
+			have.Sources = want.Sources
+			if _, err := js.UpdateStream(ctx, have); err != nil {
+				return nil, fmt.Errorf("having stream %s take messages of stream %s again: %w", want.Name, want.Sources[0].Name, err)
+			}
 		}
 		if have := s.CachedInfo().Config; want.SubjectDeleteMarkerTTL > 0 && have.SubjectDeleteMarkerTTL != want.SubjectDeleteMarkerTTL {
 			have.SubjectDeleteMarkerTTL = want.SubjectDeleteMarkerTTL
@@ -61,6 +67,9 @@ func missingStreams(ctx context.Context, js jetstream.JetStream, all []jetstream
 // a stream.
 func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, missing []jetstream.StreamConfig, seen func(stream string) uint64) (made []string, err error) {
 	var errs []error
+	if err := ensureSource(ctx, js, cfg, lay, &sourcePosition{}); err != nil {
+		errs = append(errs, err)
+	}
 	for _, want := range missing {
 		want.FirstSeq = firstSequence(time.Now(), seen(want.Name))
 		err := createAgain(ctx, js, cfg, lay, want)

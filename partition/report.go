@@ -52,6 +52,7 @@ func (v *View) Report() report.Group {
 	if v.Shards > 1 {
 		r.Shards = v.Shards
 	}
+	r.Source, r.NotCopied, r.SourceFault = v.Source, v.NotCopied, v.SourceFault
 	r.Why, r.Fill, r.LeaderAge = v.trouble(), v.Fill, -1
 	if v.Leader != "" {
 		r.LeaderAge = max(0, v.now().Sub(v.LeaderRenewed).Seconds())

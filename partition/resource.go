@@ -95,10 +95,15 @@ func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 	if maxBytes > 0 {
 		maxBytes = max(1, maxBytes/int64(cfg.Shards))
 	}
+	var sources []*jetstream.StreamSource
+	if lay.sourced() {
+		sources = append(sources, lay.streamSource())
+	}
 	return jetstream.StreamConfig{
 		Name:        lay.shardStream(shard),
 		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
 		Subjects:    []string{lay.subject(shard)},
+		Sources:     sources,
 		// A message is gone once it is acknowledged, which bounds storage, and
 		// lets the consumers keep their state in memory: losing it replays
 		// only what is not done.

@@ -144,7 +144,10 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 	}
 	all := differences(have, cfg)
 	settings := settingsOf(cfg)
-	if len(all) == 0 && have.Schema == record.LayoutSchemaOf(settings) {
+	next := have
+	next.Retry, next.Settings = !cfg.Retry.Disabled, &settings
+	next.Schema = record.LayoutSchemaOf(next)
+	if len(all) == 0 && have.Schema == next.Schema {
 		return nil
 	}
 	if len(binding(all)) > 0 || len(all) > 0 && !setLimits {
@@ -170,8 +173,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 
-	have.Schema, have.Retry, have.Settings = record.LayoutSchemaOf(settings), !cfg.Retry.Disabled, &settings
-	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
+	_, err = kv.Update(ctx, layoutKey, record.Encode(next), e.Revision())
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return agree(ctx, js, kv, cfg, lay, setLimits) // somebody was first
 	}

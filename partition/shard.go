@@ -33,7 +33,7 @@ func provisionedConfig(ctx context.Context, nc *nats.Conn, group string) (Config
 	if err != nil {
 		return Config{}, fmt.Errorf("reading the layout of %s: %w", group, err)
 	}
-	cfg := Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1), Retry: recordedRetry(rec)}
+	cfg := Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1), Source: sourceOf(rec), Retry: recordedRetry(rec)}
 	if rec.Settings != nil {
 		cfg = fillIn(cfg, *rec.Settings)
 	}

@@ -31,7 +31,10 @@ type Group struct {
 	WorstOverMean float64     `json:"worst_over_mean"` // load skew (max/mean); 0: no worker has any
 	Pending       uint64      `json:"pending_messages"`
 	OldestPending float64     `json:"oldest_pending_seconds"`
-	Fill          float64     `json:"fill"` // of the fullest stream of messages, 0 to 1 of its limit; at 1 publishers are refused
+	Source        string      `json:"source,omitempty"`              // the stream that messages are copied from
+	NotCopied     uint64      `json:"not_copied_messages,omitempty"` // of those that are pending
+	SourceFault   string      `json:"source_fault,omitempty"`        // why none are copied
+	Fill          float64     `json:"fill"`                          // of the fullest stream of messages, 0 to 1 of its limit; at 1 publishers are refused
 	RetryQueue    RetryQueue  `json:"retry_queue"`
 	Workers       []Worker    `json:"workers"`
 	Moves         []Move      `json:"moves"`

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
@@ -23,6 +24,9 @@ func TestWorkersOnAClusterOfThreeProcesses(t *testing.T) {
 	c := startCluster(t)
 	promises(t, func(t *testing.T) servers { return c.forOne(t) })
 	t.Run("a killed server costs no message and no order", func(t *testing.T) { c.losesAServer(t, c.forOne(t)) })
+	t.Run("on an existing stream, a killed server costs no message and no order", func(t *testing.T) {
+		c.losesAServer(t, c.fromExisting(t))
+	})
 	t.Run("several in flight, workers share out and hand over under load", func(t *testing.T) {
 		shareOutAndHandOver(t, severalInFlight(c.forOne(t)))
 	})
@@ -77,6 +81,21 @@ func (c *cluster) forOne(t *testing.T) servers {
 	return servers{url: c.url, change: func(p *partition.Config) {
 		p.Storage.Replicas, p.Slots, p.Rebalance.ColdWindow, p.Rebalance.PlannedWindow = 3, 32, 3*time.Second, 3*time.Second
 	}}
+}
+
+// fromExisting is the cluster for one group that takes its messages from an existing stream.
+func (c *cluster) fromExisting(t *testing.T) servers {
+	on := c.forOne(t)
+	change := on.change
+	on.change = func(p *partition.Config) {
+		change(p)
+		p.Source.Stream = p.Stream + "-source"
+		js := natstest.JetStream(t, natstest.Connect(t, c.url))
+		if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: p.Source.Stream, Subjects: []string{p.Subject}, Replicas: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return on
 }
 
 // losesAServer kills, under load, the server that leads the stream, which is the worst one, and starts it again. Messages that were being

@@ -167,6 +167,12 @@ func pendingText(r report.Group) string {
 	if r.Pending > 0 {
 		text = fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
 	}
+	if r.NotCopied > 0 {
+		text += fmt.Sprintf(", %d of them in stream %s", r.NotCopied, r.Source)
+	}
+	if r.SourceFault != "" {
+		text += fmt.Sprintf("; none are copied from stream %s: %s", r.Source, r.SourceFault)
+	}
 	if r.Fill >= 0.8 {
 		text += fmt.Sprintf("; the stream holds %.0f %% of its limit", 100*r.Fill)
 	}

@@ -14,6 +14,9 @@ type Layout struct {
 	Subject string `json:"subject"`
 	Shards  int    `json:"shards,omitempty"` // 0: one stream
 	Retry   bool   `json:"retry,omitempty"`  // failing messages are queued
+	Source  string `json:"source,omitempty"` // an existing stream that messages are taken from
+	// SourceSince is from when on they are, in nanoseconds since 1970; 0: all of them.
+	SourceSince int64 `json:"source_since,omitempty"`
 
 	Settings *Settings `json:"settings,omitempty"` // nil: of an earlier version
 }
@@ -30,14 +33,22 @@ const settingsSchema = 3
 // A worker that can't read that would take a lease and neither work nor end.
 const packedSchema = 4
 
-// LayoutSchema is the schema of the Layout of a group that has several messages of a slot in
+// inFlightSchema is the schema of the Layout of a group that has several messages of a slot in
 // flight. A worker that knows nothing of them would handle the messages of a key out of order.
-const LayoutSchema = 5
+const inFlightSchema = 5
 
-// LayoutSchemaOf returns the least schema that says what a group with these settings has.
-func LayoutSchemaOf(s Settings) int {
-	if s.InFlight > 1 {
+// LayoutSchema is the schema of the Layout of a group that takes its messages from an existing
+// stream. A worker that knows nothing of that would create the group's stream, if that was lost,
+// so that publishers' messages go there.
+const LayoutSchema = 6
+
+// LayoutSchemaOf returns the least schema that says what a group with this layout has.
+func LayoutSchemaOf(v Layout) int {
+	switch {
+	case v.Source != "":
 		return LayoutSchema
+	case v.Settings != nil && v.Settings.InFlight > 1:
+		return inFlightSchema
 	}
 	return packedSchema
 }
@@ -54,9 +65,10 @@ func DecodeLayout(data []byte) (Layout, error) {
 	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= MaxShards
 	shardsAgree := sharded || have.Schema != shardedSchema && have.Shards == 0
 	settingsAgree := (have.Settings != nil) == (have.Schema >= settingsSchema)
-	inFlightAgrees := have.Settings == nil || have.Settings.InFlight == 0 || have.Settings.InFlight > 1 && have.Schema >= LayoutSchema
+	inFlightAgrees := have.Settings == nil || have.Settings.InFlight == 0 || have.Settings.InFlight > 1 && have.Schema >= inFlightSchema
+	sourceAgrees := have.Source == "" && have.SourceSince == 0 || have.Source != "" && have.Schema >= LayoutSchema
 	slotsAgree := have.Slots >= 1 && have.Slots <= MaxSlots && have.Slots%max(have.Shards, 1) == 0
-	if !shardsAgree || !settingsAgree || !inFlightAgrees || !slotsAgree {
+	if !shardsAgree || !settingsAgree || !inFlightAgrees || !sourceAgrees || !slotsAgree {
 		return Layout{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil

@@ -60,7 +60,7 @@ func goldenRecords() []record {
 		{"expected", Schema, Expected{Schema: Schema, N: 30}, func(b []byte) (any, error) { return DecodeExpected(b) }},
 		{"layout-wanted", Schema, Wanted{Schema: Schema, Slots: 1024}, func(b []byte) (any, error) { return DecodeWanted(b) }},
 		{"pins", Schema, Overrides{Schema: Schema, Overrides: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) { return DecodeOverrides(b) }},
-		{"layout", LayoutSchema, Layout{Schema: LayoutSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return DecodeLayout(b) }},
+		{"layout", LayoutSchema, Layout{Schema: LayoutSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Source: "history", SourceSince: 1767323045006000000, Settings: goldenSettings()}, func(b []byte) (any, error) { return DecodeLayout(b) }},
 		{"load", Schema, Load{Schema: Schema, Weights: VersionColumn{1, 300}, Keys: VersionColumn{2, 1}}, reading[Load]},
 		{"peer-message", Schema, peer, func(b []byte) (any, error) { return DecodeMessage(b, MaxSlots) }},
 		{"fence-report", Schema, FenceReport{Schema: Schema, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},

@@ -26,7 +26,7 @@ type Process struct {
 }
 
 // StartProcesses starts n servers of one cluster, nats-1 and so on, and waits until they keep
-// streams on all of them.
+// streams on all of them. One alone is in no cluster.
 func StartProcesses(t testing.TB, n int) []*Process {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "natsd")
@@ -41,7 +41,10 @@ func StartProcesses(t testing.TB, n int) []*Process {
 	var all []*Process
 	var urls []string
 	for i, port := range ports {
-		o := natstest.Options{Dir: filepath.Join(t.TempDir(), "nats"), Name: nodeName(i), Port: FreePort(t), ClusterPort: port, ClusterPorts: ports}
+		o := natstest.Options{Dir: filepath.Join(t.TempDir(), "nats"), Name: nodeName(i), Port: FreePort(t)}
+		if n > 1 {
+			o.ClusterPort, o.ClusterPorts = port, ports
+		}
 		p := &Process{Name: o.Name, URL: "nats://" + local(o.Port), program: program, options: o}
 		p.Start(t)
 		t.Cleanup(p.Kill)
