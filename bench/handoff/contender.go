@@ -18,6 +18,7 @@ type Contender struct {
 	shards   int    // streams of Muster's, 0 for one
 	inFlight int    // messages of a slot of Muster's, 0 for one
 	slots    int    // instead of the case's, 0 for those
+	sourced  bool   // Muster's messages come from an existing stream
 	batched  bool   // a backlog is published in atomic batches
 	static   bool   // it has no workers that could come and go
 	kafka    *kafkaSetting
@@ -49,6 +50,7 @@ func onNATS(replicas int, sync string) []Contender {
 		{Name: "muster, 8 shards", shards: 8, start: startMuster},
 		{Name: "muster, 64 in flight", inFlight: 64, start: startMuster},
 		{Name: "muster, 8 shards, 64 in flight", shards: 8, inFlight: 64, start: startMuster},
+		{Name: "muster, existing stream", sourced: true, start: startMuster},
 	}
 	if sync == defaultSync {
 		all = append(all,
@@ -98,7 +100,7 @@ func (c Contender) at(k Case, url string, l *ledger) env {
 	if c.slots > 0 {
 		k.Slots = c.slots
 	}
-	return env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, batched: c.batched, kafka: c.kafka, ledger: l}
+	return env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight, sourced: c.sourced, batched: c.batched, kafka: c.kafka, ledger: l}
 }
 
 // serve starts the contender's brokers.

@@ -36,6 +36,7 @@ type env struct {
 	replicas int
 	shards   int
 	inFlight int
+	sourced  bool
 	batched  bool
 	kafka    *kafkaSetting
 	ledger   *ledger

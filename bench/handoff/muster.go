@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
@@ -51,8 +52,25 @@ type musterWorker struct {
 }
 
 func musterConfig(e env) partition.Config {
-	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: e.Slots, Shards: e.shards,
+	c := partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: e.Slots, Shards: e.shards,
 		Storage: partition.Storage{Replicas: e.replicas}, Delivery: partition.Delivery{AckWait: ackWait, InFlight: e.inFlight}}
+	if e.sourced {
+		c.Source.Stream = "history"
+	}
+	return c
+}
+
+// makeSource creates the existing stream that the group's messages come from, if they do.
+func (g *musterGroup) makeSource(ctx context.Context) error {
+	if !g.sourced {
+		return nil
+	}
+	js, err := jetstream.New(g.nc)
+	if err != nil {
+		return err
+	}
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: g.cfg.Source.Stream, Subjects: []string{g.cfg.Subject}, Replicas: g.replicas})
+	return err
 }
 
 func startMuster(ctx context.Context, e env) (group, error) {
@@ -75,6 +93,9 @@ func startMuster(ctx context.Context, e env) (group, error) {
 
 func (g *musterGroup) open(ctx context.Context) (err error) {
 	if g.nc, err = access.Connect(g.url, "bench"); err != nil {
+		return err
+	}
+	if err := g.makeSource(ctx); err != nil {
 		return err
 	}
 	if err := partition.Open(g.nc, g.cfg.Name).Provision(ctx, g.cfg); err != nil {
