@@ -93,6 +93,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		{"a leader knows only the overrides from before its term", simBreakage{onInput: forgetOverrides}, []string{"overrides"}, 1, false},
 		{"a plan because of weights has no budget", simBreakage{onEffect: spendFreely}, []string{"tuning"}, 1, true},
 		{"a write that is under way is taken for somebody else's", simBreakage{onInput: jumpToConclusions}, []string{"identity"}, 1, false},
+		{"the ID of a claim whose outcome is unknown is not read", simBreakage{onInput: forgetUnseenClaim}, []string{"own-claim"}, 1640, false},
 		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -84,6 +84,7 @@ func (c *simChecker) stepped(w *simWorker) {
 	if err := checkRoster(&w.m.lead.roster); err != nil {
 		c.fail("roster", "%v: %v", w, err)
 	}
+	c.standsBy(w)
 	if c.forgotten {
 		return
 	}

@@ -24,6 +24,7 @@ type simWorker struct {
 	crashed  bool
 	stopped  bool // by SIGSTOP
 	leaving  bool // was asked to
+	standby  simStandby
 	previous bool // it is of the previous version
 	backlog  []*simEvent
 	rate     float64       // of its clock, against virtual time
