@@ -51,7 +51,7 @@ type View struct {
 	RetryQueue RetryQueue // messages queued for retry
 
 	Source      string // the stream that messages are copied from; may be empty
-	NotCopied   uint64 // messages of it that are not copied yet, as the server knows
+	NotCopied   uint64 // messages of it that are not copied yet; a few thousand of them may be, and the server does not know it yet
 	SourceFault string // why the server copies none; empty: it does
 
 	assignment *record.Assignment // nil before the first
@@ -114,7 +114,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := pendingOf(ctx, js, v.Streams())
+	waiting, err := pendingOf(ctx, js, layout{group: group, stream: v.Stream, shards: v.Shards, source: rec.Source})
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +186,8 @@ type waitingMessages struct {
 	source   sourceState
 }
 
-// sourceState is how the copying from a group's source stands.
-type sourceState struct {
-	waiting uint64 // messages that are not copied yet, among those that wait
-	fault   string // why the server copies none; empty: it does
-}
-
-func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (out waitingMessages, err error) {
+func pendingOf(ctx context.Context, js jetstream.JetStream, lay layout) (out waitingMessages, err error) {
+	streams := lay.streams()
 	infos := make([]*jetstream.StreamInfo, len(streams))
 	err = concurrently(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
 		s, err := js.Stream(ctx, streams[i])
@@ -207,7 +202,6 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (o
 	}
 	for _, info := range infos {
 		s, limit := info.State, info.Config.MaxBytes
-		out.source.see(info.Sources)
 		out.messages += s.Msgs
 		if s.Msgs > 0 && (out.oldest.IsZero() || s.FirstTime.Before(out.oldest)) {
 			out.oldest = s.FirstTime
@@ -216,17 +210,13 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (o
 			out.fill = max(out.fill, float64(s.Bytes)/float64(limit))
 		}
 	}
-	out.messages += out.source.waiting
-	return out, nil
-}
-
-func (s *sourceState) see(sources []*jetstream.StreamSourceInfo) {
-	for _, info := range sources {
-		s.waiting += info.Lag
-		if info.Error != nil {
-			s.fault = info.Error.Description
+	if lay.sourced() {
+		if out.source, err = readSourceState(ctx, js, lay, infos[0]); err != nil {
+			return out, err
 		}
+		out.messages += out.source.waiting
 	}
+	return out, nil
 }
 
 // The load of the slots, as the leader tells it whenever it has changed.

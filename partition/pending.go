@@ -21,7 +21,7 @@ func (p *pendingWatch) get() *waitingMessages { return p.waiting.Load() }
 
 // run keeps what waits up to date while this worker leads, until ctx ends: one request
 // per stream.
-func (p *pendingWatch) run(ctx context.Context, js jetstream.JetStream, streams []string, leading func() bool) {
+func (p *pendingWatch) run(ctx context.Context, js jetstream.JetStream, lay layout, leading func() bool) {
 	t := time.NewTicker(pendingEvery)
 	defer t.Stop()
 	for {
@@ -35,7 +35,7 @@ func (p *pendingWatch) run(ctx context.Context, js jetstream.JetStream, streams 
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, apiTimeout)
-		waiting, err := pendingOf(look, js, streams)
+		waiting, err := pendingOf(look, js, lay)
 		cancel()
 		if err == nil {
 			p.waiting.Store(&waiting)

@@ -196,6 +196,9 @@ func (p *permissionList) viewer() {
 	for _, s := range p.lay.streams() {
 		p.api("STREAM.INFO", s)
 	}
+	if p.lay.sourced() {
+		p.api("CONSUMER.INFO", p.lay.source+"."+p.lay.sourceConsumer())
+	}
 	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.INFO", retry)
 	p.api("STREAM.MSG.GET", retry)

@@ -171,6 +171,33 @@ func (k *keeper) keepSource(ctx context.Context, cfg Config) bool {
 	return true
 }
 
+// sourceState is how the copying from a group's source stands.
+type sourceState struct {
+	waiting uint64 // messages that are not copied yet, or of which the server has yet to know that they are
+	fault   string // why the server copies none; empty: it does
+}
+
+// readSourceState asks the consumer of the source. The lag that the server tells of the group's
+// stream is that of the last message that came there, and does not grow while that is full.
+func readSourceState(ctx context.Context, js jetstream.JetStream, lay layout, own *jetstream.StreamInfo) (s sourceState, err error) {
+	for _, source := range own.Sources {
+		if source.Error != nil {
+			s.fault = source.Error.Description
+		}
+	}
+	consumer, err := js.PushConsumer(ctx, lay.source, lay.sourceConsumer())
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		s.fault = fmt.Sprintf("consumer %s of stream %s is not there", lay.sourceConsumer(), lay.source)
+		return s, nil
+	case err != nil:
+		return s, fmt.Errorf("reading consumer %s of stream %s: %w", lay.sourceConsumer(), lay.source, err)
+	}
+	info := consumer.CachedInfo()
+	s.waiting = info.NumPending + uint64(info.NumAckPending)
+	return s, nil
+}
+
 // checkSourceConsumer compares a consumer of the source that is there with the group's.
 func (l layout) checkSourceConsumer(have jetstream.ConsumerConfig) error {
 	want := l.consumerOfSource()

@@ -117,7 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.effects.watches.watchMap()
 		w.keeper.poke() // a server that was away may have lost something
 	})
-	go w.pending.run(background, w.effects.buckets.js, w.layout.streams(), w.leading)
+	go w.pending.run(background, w.effects.buckets.js, w.layout, w.leading)
 	go w.keeper.run(background)
 	refusals, err := answerRefusals(w.nc, w.cfg.Name, func() (time.Time, string) {
 		s := w.Status()
