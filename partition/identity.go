@@ -24,8 +24,8 @@ type identity struct {
 	names      nameTable
 	former     record.Process // who this worker was before it lost its identity
 	reclaiming bool           // and may be again
-	// unseen is the ID of a claim that the server may have carried out: neither its reply nor
-	// a read of the ID has arrived. "": there is none.
+	// unseen is the ID of a claim that the server may have carried out, or may carry out yet: its
+	// reply has not arrived, and the ID is nobody's as far as was read. "": there is none.
 	unseen string
 	// mapKnown: what was in the map's bucket at the start has been seen.
 	mapKnown bool
@@ -85,9 +85,11 @@ func (i *identity) unseenClaimRead(in kvInput) {
 	switch {
 	case in.err == nil && i.ownValue(in.gotValue):
 		i.reclaimFound(in)
-	case in.err == nil, errors.Is(in.err, errNotFound):
+	case in.err == nil:
 		i.unseen = ""
 		i.claim()
+	case errors.Is(in.err, errNotFound):
+		i.claim() // it may be carried out yet, so a standby looks each time
 	default:
 		i.retryAt = i.now.Add(retryInterval)
 	}
@@ -186,8 +188,9 @@ func (i *identity) stand() {
 
 // lookAgain has a standby look whether there is a name for it now.
 func (i *identity) lookAgain() {
-	if i.stage == stageClaiming && i.standby && i.unseen == "" && !i.retryAt.IsZero() {
-		i.claim()
+	if i.stage == stageClaiming && i.standby && !i.retryAt.IsZero() {
+		i.retryAt = time.Time{}
+		i.begin()
 	}
 }
 

@@ -48,6 +48,17 @@ func TestAClaimThatWasCarriedOutUnseen(t *testing.T) {
 		reclaimed(t, m, m.step(m.now, kvInput{kvEffect: read, gotValue: claim.value, gotRev: 9}))
 	})
 
+	t.Run("a standby reads it each time: it may be carried out after it was read", func(t *testing.T) {
+		t.Parallel()
+		m, claim := claimingMachine(t)
+		m.step(m.now, kvInput{kvEffect: claim, err: lost})
+		read := readOf(t, m.step(m.now.Add(retryInterval), tickInput{}))
+		m.step(m.now, kvInput{kvEffect: read, err: errNotFound})
+		m.identity.stand()
+		read = readOf(t, m.step(m.now.Add(standbyPoll), tickInput{}))
+		reclaimed(t, m, m.step(m.now, kvInput{kvEffect: read, gotValue: claim.value, gotRev: 9}))
+	})
+
 	t.Run("its next claim finds the earlier one", func(t *testing.T) {
 		t.Parallel()
 		m, claim := claimingMachine(t)
