@@ -12,11 +12,12 @@ import (
 type balance struct {
 	f      *frame
 	weight []int64 // per slot
+	order  []int32 // all slots, in order of heavier
 	owner  []int32 // per slot: its owner in the plan so far
 	home   []int32 // per slot: the worker that keeps it at no cost; None if it moves anyway
 	// slots are the unpinned slots of each worker, in order of heavier.
 	slots  [][]int32
-	orphan []int32 // slots without owner
+	orphan []int32 // slots without owner, in order of heavier
 	load   []int64 // per worker
 	count  []int32 // per worker: number of slots
 	base   []uint64
@@ -45,28 +46,48 @@ func newBalance(f *frame) *balance {
 		base:   make([]uint64, workers),
 		target: make([]int64, workers),
 		fed:    make([]bool, slots),
-		failed: newFailedSearches(workers),
 	}
 	for s := range slots {
 		b.weight[s] = int64(f.p.Weights[s])
-		b.home[s], b.owner[s] = f.home(s), f.home(s)
+		b.home[s] = f.home(s)
+		b.owner[s] = b.home[s]
 		if override := f.overridden(s); override != None {
 			b.owner[s] = override
 			b.base[override] += f.p.Weights[s]
-		} else if h := b.home[s]; h != None {
-			b.slots[h] = append(b.slots[h], int32(s))
-		} else {
-			b.orphan = append(b.orphan, int32(s))
 		}
 		if o := b.owner[s]; o != None {
 			b.load[o] += b.weight[s]
 			b.count[o]++
 		}
 	}
-	for _, w := range f.takers {
-		slices.SortFunc(b.slots[w], b.heavier)
+	b.order = heaviestFirst(b.weight)
+	for _, s := range b.order {
+		if b.owner[s] == None {
+			b.orphan = append(b.orphan, s)
+		}
 	}
+	b.listSlots()
 	return b
+}
+
+// listSlots fills slots from owner. The lists share one array, with room to grow for what trades
+// bring in.
+func (b *balance) listSlots() {
+	average := len(b.weight) / max(1, len(b.f.takers))
+	room := 0
+	size := func(w int32) int { return max(int(b.count[w]), average) + 2 }
+	for _, w := range b.f.takers {
+		room += size(w)
+	}
+	all := make([]int32, room)
+	for _, w := range b.f.takers {
+		b.slots[w], all = all[:0:size(w)], all[size(w):]
+	}
+	for _, s := range b.order {
+		if o := b.owner[s]; o != None && b.f.overridden(int(s)) == None {
+			b.slots[o] = append(b.slots[o], s)
+		}
+	}
 }
 
 // heavier orders slots from heavy to light, equal ones by number.

@@ -30,4 +30,8 @@ func newFailedSearches(workers int) failedSearches {
 }
 
 // changed forgets what a worker has.
-func (f *failedSearches) changed(w int32) { f.of[w].kind = 0 }
+func (f *failedSearches) changed(w int32) {
+	if f.of != nil {
+		f.of[w].kind = 0
+	}
+}

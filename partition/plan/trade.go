@@ -36,6 +36,9 @@ const (
 // reports whether it made any. Each lowers the sum of the squared loads, each
 // divided by its worker's capacity, so it ends.
 func (b *balance) trade(terms terms) bool {
+	if b.failed.of == nil {
+		b.failed = newFailedSearches(len(b.load))
+	}
 	order := slices.Clone(b.f.takers)
 	slices.SortFunc(order, b.lighter)
 	traded := false

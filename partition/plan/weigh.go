@@ -33,21 +33,59 @@ const maxRounds = 8
 // placeOrphans gives every slot without owner to the least loaded worker,
 // heaviest first, and those without weight to the workers with the fewest.
 func (b *balance) placeOrphans() {
-	slices.SortFunc(b.orphan, b.heavier)
+	if len(b.orphan) == 0 {
+		return
+	}
 	weightless, _ := slices.BinarySearchFunc(b.orphan, 0, func(s int32, _ int) int {
 		return -cmp.Compare(b.weight[s], 0)
 	})
-	q := newQueue(slices.Clone(b.f.takers), b.lighter)
-	for _, s := range b.orphan[:weightless] {
-		b.put(s, q.top())
-		q.sink()
-	}
-	q = newQueue(q.workers, b.fewer)
-	for _, s := range b.orphan[weightless:] {
-		b.put(s, q.top())
-		q.sink()
+	if b.f.equal {
+		b.spread(b.orphan[:weightless], func(w int32) standing {
+			return standing{first: b.load[w], second: int64(b.count[w]), rank: b.f.rank[w]}
+		})
+		b.spread(b.orphan[weightless:], func(w int32) standing {
+			return standing{first: int64(b.count[w]), second: b.load[w], rank: b.f.rank[w]}
+		})
+	} else {
+		b.spreadByCapacity(b.orphan[:weightless], b.lighter)
+		b.spreadByCapacity(b.orphan[weightless:], b.fewer)
 	}
 	b.orphan = nil
+	b.listSlots()
+}
+
+// spread gives each slot to the first worker in an order that does not depend on capacity.
+func (b *balance) spread(slots []int32, stand func(w int32) standing) {
+	if len(slots) == 0 {
+		return
+	}
+	h := make(standings, len(b.f.takers))
+	for i, w := range b.f.takers {
+		h[i] = stand(w)
+	}
+	h.init()
+	for _, s := range slots {
+		w := b.f.takers[h[0].rank]
+		b.adopt(s, w)
+		h[0] = stand(w)
+		h.down(0)
+	}
+}
+
+// spreadByCapacity gives each slot to the first worker in the order.
+func (b *balance) spreadByCapacity(slots []int32, compare func(v, w int32) int) {
+	q := newQueue(slices.Clone(b.f.takers), compare)
+	for _, s := range slots {
+		b.adopt(s, q.top())
+		q.sink()
+	}
+}
+
+// adopt makes w the owner of s, which has neither home nor owner, but does not list it.
+func (b *balance) adopt(s, w int32) {
+	b.owner[s] = w
+	b.load[w] += b.weight[s]
+	b.count[w]++
 }
 
 // finish tells the moves that feeding made, or others in their place, from
