@@ -96,6 +96,9 @@ func (a *apportionment) takeStuck(left uint64) uint64 {
 	return sum
 }
 
+// classes is how many classes of workers giveLeft tells apart.
+const classes = 4
+
 // giveLeft hands out what rounding down left, one each.
 func (a *apportionment) giveLeft(left uint64, held []uint64) {
 	if left == 0 {
@@ -112,14 +115,27 @@ func (a *apportionment) giveLeft(left uint64, held []uint64) {
 		}
 		return 2
 	}
-	slices.SortStableFunc(a.active, func(v, w int32) int {
-		if c := cmp.Compare(class(v), class(w)); c != 0 || a.f.equal {
-			return c
-		}
-		return cmp.Compare(a.rest[w], a.rest[v])
-	})
+	a.sortActive(class)
 	for i := 0; left > 0; i++ {
 		a.target[a.active[i%len(a.active)]]++
 		left--
+	}
+}
+
+// sortActive orders the active workers by class, those of a class by what rounding down dropped.
+func (a *apportionment) sortActive(class func(w int32) int) {
+	byClass := make([]int32, 0, len(a.active))
+	for c := range classes {
+		for _, w := range a.active {
+			if class(w) == c {
+				byClass = append(byClass, w)
+			}
+		}
+	}
+	a.active = byClass
+	if !a.f.equal {
+		slices.SortStableFunc(a.active, func(v, w int32) int {
+			return cmp.Or(cmp.Compare(class(v), class(w)), cmp.Compare(a.rest[w], a.rest[v]))
+		})
 	}
 }

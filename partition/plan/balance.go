@@ -13,15 +13,20 @@ type balance struct {
 	f      *frame
 	weight []int64 // per slot
 	order  []int32 // all slots, in order of heavier
-	owner  []int32 // per slot: its owner in the plan so far
-	home   []int32 // per slot: the worker that keeps it at no cost; None if it moves anyway
+	// weightless is where in order the slots without weight begin.
+	weightless int
+	owner      []int32 // per slot: its owner in the plan so far
+	home       []int32 // per slot: the worker that keeps it at no cost; None if it moves anyway
 	// slots are the unpinned slots of each worker, in order of heavier.
 	slots  [][]int32
-	orphan []int32 // slots without owner, in order of heavier
+	orphan []int32 // slots that had no owner at first, in order of heavier
 	load   []int64 // per worker
 	count  []int32 // per worker: number of slots
 	base   []uint64
 	target []int64 // per worker: its share of the total load, in whole units
+	// oversized tells per worker whether its heaviest slot is heavier than any share and therefore
+	// part of its target.
+	oversized []bool
 	// within is how far a load may be from its target before slots move only
 	// to improve it; lacking is from what shortage on a worker is to be fed.
 	within, lacking int64
@@ -36,16 +41,17 @@ type balance struct {
 func newBalance(f *frame) *balance {
 	workers, slots := len(f.p.Workers), f.p.Slots
 	b := &balance{
-		f:      f,
-		weight: make([]int64, slots),
-		owner:  make([]int32, slots),
-		home:   make([]int32, slots),
-		slots:  make([][]int32, workers),
-		load:   make([]int64, workers),
-		count:  make([]int32, workers),
-		base:   make([]uint64, workers),
-		target: make([]int64, workers),
-		fed:    make([]bool, slots),
+		f:         f,
+		weight:    make([]int64, slots),
+		owner:     make([]int32, slots),
+		home:      make([]int32, slots),
+		slots:     make([][]int32, workers),
+		load:      make([]int64, workers),
+		count:     make([]int32, workers),
+		base:      make([]uint64, workers),
+		target:    make([]int64, workers),
+		oversized: make([]bool, workers),
+		fed:       make([]bool, slots),
 	}
 	for s := range slots {
 		b.weight[s] = int64(f.p.Weights[s])
@@ -60,7 +66,8 @@ func newBalance(f *frame) *balance {
 			b.count[o]++
 		}
 	}
-	b.order = heaviestFirst(b.weight)
+	b.order = highestFirst(b.weight)
+	b.weightless, _ = slices.BinarySearchFunc(b.order, 0, func(s int32, _ int) int { return -cmp.Compare(b.weight[s], 0) })
 	for _, s := range b.order {
 		if b.owner[s] == None {
 			b.orphan = append(b.orphan, s)
@@ -83,7 +90,11 @@ func (b *balance) listSlots() {
 	for _, w := range b.f.takers {
 		b.slots[w], all = all[:0:size(w)], all[size(w):]
 	}
-	for _, s := range b.order {
+	listed := b.order
+	if len(b.weight) > maxThorough {
+		listed = b.order[:b.weightless] // tuning has no use for the others
+	}
+	for _, s := range listed {
 		if o := b.owner[s]; o != None && b.f.overridden(int(s)) == None {
 			b.slots[o] = append(b.slots[o], s)
 		}

@@ -6,7 +6,7 @@ type standing struct {
 	rank          int32
 }
 
-func (x standing) before(y standing) bool {
+func (x *standing) before(y *standing) bool {
 	switch {
 	case x.first != y.first:
 		return x.first < y.first
@@ -26,22 +26,34 @@ func (h standings) init() {
 	}
 }
 
-// down puts the standing at i in its place, which is not above i.
+// down puts the standing at i in its place, which is not above i. It goes down to a leaf and up
+// again: a standing that comes from the top or from a leaf belongs near the leaves, so this takes
+// about half the comparisons.
 func (h standings) down(i int) {
-	x := h[i]
+	x, top := h[i], i
 	for {
 		child := 2*i + 1
 		if child >= len(h) {
 			break
 		}
-		if child+1 < len(h) && h[child+1].before(h[child]) {
+		if child+1 < len(h) && h[child+1].before(&h[child]) {
 			child++
-		}
-		if !h[child].before(x) {
-			break
 		}
 		h[i] = h[child]
 		i = child
+	}
+	h.up(i, top, x)
+}
+
+// up puts x in its place on the way from i to top.
+func (h standings) up(i, top int, x standing) {
+	for i > top {
+		parent := (i - 1) / 2
+		if !x.before(&h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
 	}
 	h[i] = x
 }
@@ -49,17 +61,7 @@ func (h standings) down(i int) {
 // push adds x.
 func (h *standings) push(x standing) {
 	*h = append(*h, x)
-	s := *h
-	i := len(s) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !x.before(s[parent]) {
-			break
-		}
-		s[i] = s[parent]
-		i = parent
-	}
-	s[i] = x
+	h.up(len(*h)-1, 0, x)
 }
 
 // pop removes the first and returns it.

@@ -16,13 +16,19 @@ func (b *balance) share() {
 		total += uint64(l)
 	}
 	base := slices.Clone(b.base)
-	target := b.f.apportion(total, base, held)
-	for b.addOversized(base, target) {
+	var target []uint64
+	if b.f.equal && b.f.override == nil {
+		target = b.shareEqually(total, base, held)
+	} else {
 		target = b.f.apportion(total, base, held)
+		for b.addOversized(base, target) {
+			target = b.f.apportion(total, base, held)
+		}
 	}
 	b.least = math.MaxInt64
 	for _, w := range b.f.takers {
 		b.target[w] = int64(target[w])
+		b.oversized[w] = base[w] != b.base[w]
 		b.least = min(b.least, b.target[w])
 	}
 	b.setTolerance(base)
@@ -49,6 +55,48 @@ func (b *balance) addOversized(base, target []uint64) bool {
 		}
 	}
 	return found
+}
+
+// shareEqually does what apportioning and addOversized do, in turns, where nothing is overridden and
+// all capacities are equal: then no share has to be divided out for a single worker.
+func (b *balance) shareEqually(total uint64, base, held []uint64) []uint64 {
+	workers := uint64(len(b.f.takers))
+	for found := true; found; {
+		found = false
+		largest := (total + workers - 1) / workers
+		for _, w := range b.f.takers {
+			if len(b.slots[w]) == 0 || base[w] != 0 {
+				continue
+			}
+			if top := uint64(b.weight[b.slots[w][0]]); top > largest+1 {
+				base[w] = top
+				total -= top
+				workers--
+				found = true
+			}
+		}
+	}
+
+	target := make([]uint64, len(b.load))
+	share, left := total/workers, total%workers
+	for _, w := range b.f.takers {
+		switch {
+		case base[w] != 0:
+			target[w] = base[w]
+		case left > 0 && held[w] > share:
+			target[w] = share + 1
+			left--
+		default:
+			target[w] = share
+		}
+	}
+	for _, w := range b.f.takers {
+		if left > 0 && base[w] == 0 && target[w] == share {
+			target[w]++
+			left--
+		}
+	}
+	return target
 }
 
 // setTolerance derives from the slots that can be balanced, that is, from all

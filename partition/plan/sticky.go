@@ -11,11 +11,16 @@ package plan
 // "Bounds on multiprocessing timing anomalies", 1969). Joining workers, and workers
 // short of more than an average slot and 5 % of their share, then get it from
 // those that have too much, in as few slots as will do. Last, exchanges of one
-// or two slots between two workers even out the rest: those that cost no move
-// always, others within Problem.Budget and until every load is within 4 % of
-// its share, or a 16th of the heaviest slot if that is less. So weights that
-// are small counts end even to the unit, and costs of several orders of
-// magnitude do not move slots for the last per cent.
+// or two slots between two workers even out the rest, within Problem.Budget and
+// until every load is within 4 % of its share, or a 16th of the heaviest slot
+// if that is less. So weights that are small counts end even to the unit, and
+// costs of several orders of magnitude do not move slots for the last per cent.
+//
+// Up to 256 slots all exchanges are tried, and those that cost no move are made
+// even if the loads are within these 4 %. With more slots a worker whose load
+// is off tries a limited number of exchanges, and only until it is not. So a
+// plan takes at most some five times as long as one for equal weights, unless
+// the workers have only a few slots each.
 func Sticky() Strategy { return sticky{} }
 
 type sticky struct{}

@@ -181,6 +181,11 @@ const maxTradeCost = 2 * maxBundleCost
 // most maxCost. It prefers the cheapest that removes at least half of the
 // difference, and fewer slots to more.
 func (b *balance) search(give, take []int32, r route, gap int64, maxCost int) (trade, bool) {
+	return b.searchUpTo(maxPairing, give, take, r, gap, maxCost)
+}
+
+// searchUpTo is search with pairs of lists of up to pairing slots only.
+func (b *balance) searchUpTo(pairing int, give, take []int32, r route, gap int64, maxCost int) (trade, bool) {
 	best := trade{miss: math.MaxInt64}
 	back := route{r.to, r.from}
 	// What one side may cost at most depends on what the other may regain.
@@ -194,8 +199,8 @@ func (b *balance) search(give, take []int32, r route, gap int64, maxCost int) (t
 		for n := range b.scratch {
 			books := &b.scratch[n]
 			if cost == 0 {
-				b.list(&books.give, give, r, mostGive, n == 1 && len(give) <= maxPairing)
-				b.list(&books.take, take, back, mostTake, n == 1 && len(take) <= maxPairing)
+				b.list(&books.give, give, r, mostGive, n == 1 && len(give) <= pairing)
+				b.list(&books.take, take, back, mostTake, n == 1 && len(take) <= pairing)
 			}
 			books.nearest(&best, gap, cost)
 			if best.miss <= gap/2 {

@@ -5,13 +5,28 @@ import (
 	"slices"
 )
 
+// maxThorough is how many slots are planned by trying all trades. With more slots this takes too
+// long, and their number leaves enough choice without.
+const maxThorough = 256
+
 // byWeight plans slots of different weights.
 func (f *frame) byWeight() Plan {
 	b := newBalance(f)
 	b.placeOrphans()
+	if f.p.Slots <= maxThorough {
+		b.tradeThoroughly()
+	} else {
+		b.tuneWhatIsOff()
+	}
+	return b.finish()
+}
+
+// tradeThoroughly makes all trades that improve the balance and cost nothing, then those that the
+// budget allows while a load is off.
+func (b *balance) tradeThoroughly() {
 	for range maxRounds {
 		b.share()
-		feeding := !f.p.TuneOnly && b.feed()
+		feeding := !b.f.p.TuneOnly && b.feed()
 		b.required = max(b.required, b.moved)
 		if trading := b.trade(onlyFree); !feeding && !trading {
 			break
@@ -19,15 +34,33 @@ func (f *frame) byWeight() Plan {
 	}
 	for range maxRounds {
 		b.share() // trades of oversized slots change who shares the rest
-		if f.p.Budget == 0 || !b.trade(withinBudget) {
+		if b.f.p.Budget == 0 || !b.trade(withinBudget) {
 			break
 		}
 	}
-	return b.finish()
 }
 
-// maxRounds ends the alternation of feeding and free trades, which settles in
-// two or three rounds.
+// tuneWhatIsOff makes only the trades that bring loads that are off within the tolerance, or at least
+// nearer to it.
+func (b *balance) tuneWhatIsOff() {
+	t := newTuning(b)
+	for round := range maxRounds {
+		b.share() // trades of oversized slots change who shares the rest
+		before := b.moved
+		feeding := !b.f.p.TuneOnly && b.feedFew()
+		b.required += max(0, b.moved-before)
+		if round == 0 {
+			t.repack()
+			t.match()
+		}
+		if trading := t.tune(); !feeding && !trading {
+			break
+		}
+	}
+	b.returnHome()
+}
+
+// maxRounds ends the alternation of sharing with trades, which settles in two or three rounds.
 const maxRounds = 8
 
 // placeOrphans gives every slot without owner to the least loaded worker,
@@ -50,7 +83,6 @@ func (b *balance) placeOrphans() {
 		b.spreadByCapacity(b.orphan[:weightless], b.lighter)
 		b.spreadByCapacity(b.orphan[weightless:], b.fewer)
 	}
-	b.orphan = nil
 	b.listSlots()
 }
 
