@@ -1,7 +1,10 @@
 package plan_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/partition/plan"
 )
@@ -55,4 +58,56 @@ func BenchmarkStickyFirstPlan(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkWeighted plans the same changes with unequal and with equal weights, in turns, and reports
+// how many times as long the former takes (ratio), both times, the moves, how many times the bound
+// that no plan can beat these are (over-bound), and the worst load over the mean of what can be
+// divided (skew).
+func BenchmarkWeighted(b *testing.B) {
+	for _, size := range [][2]int{{512, 45}, {8192, 1100}, {65_536, 10_000}} {
+		slots, workers := size[0], size[1]
+		for _, weights := range []struct {
+			name string
+			of   func(slots int) []uint64
+		}{{"log-normal", logNormal}, {"Zipf", zipf}} {
+			for _, c := range changesOf(workers) {
+				b.Run(fmt.Sprintf("%d on %d/%s/%s", slots, workers, weights.name, c.name), func(b *testing.B) {
+					equal := c.problem(b, slots, workers, nil)
+					weighted := c.problem(b, slots, workers, weights.of(slots))
+					compare(b, equal, weighted)
+				})
+			}
+		}
+	}
+}
+
+func compare(b *testing.B, equal, weighted plan.Problem) {
+	b.Helper()
+	var pl plan.Plan
+	took := func(p plan.Problem) time.Duration {
+		start := time.Now()
+		var err error
+		if pl, err = plan.Sticky().Plan(p); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	var equals, weighteds []time.Duration
+	for b.Loop() {
+		equals = append(equals, took(equal))
+		weighteds = append(weighteds, took(weighted))
+	}
+	median := func(times []time.Duration) float64 {
+		slices.Sort(times)
+		return float64(times[len(times)/2])
+	}
+	d := divide(weighted)
+	b.ReportMetric(0, "ns/op") // of both together, which says nothing
+	b.ReportMetric(median(equals)/1e3, "equal-µs")
+	b.ReportMetric(median(weighteds)/1e3, "weighted-µs")
+	b.ReportMetric(median(weighteds)/median(equals), "ratio")
+	b.ReportMetric(float64(len(pl.Moves)), "moves")
+	b.ReportMetric(float64(len(pl.Moves))/float64(d.fewest(weighted)), "over-bound")
+	b.ReportMetric(d.skew(weighted, pl.Owners), "skew")
 }
