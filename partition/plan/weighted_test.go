@@ -137,9 +137,10 @@ func (d divided) skew(p plan.Problem, owners []int32) float64 {
 // The planner leaves no load farther from its share.
 const tolerance = 0.04
 
-// fewest is a number of moves that no plan with all loads within the tolerance can beat. Those of
-// slots without owner are forced. Beside them each worker above the tolerance gives some, and each
-// below it gets one, unless it gets a slot without owner.
+// fewest is a number of moves that no plan can beat that has all loads within the tolerance and leaves
+// slots that are heavier than a share with their owners, if these are there. Moves of
+// slots without owner are forced. Beside them each worker above the tolerance gives some, each
+// below it gets one, unless it gets a slot without owner, and slots without owner displace others.
 func (d divided) fewest(p plan.Problem) int {
 	held := make([][]float64, len(p.Workers))
 	var orphans []float64
@@ -156,15 +157,37 @@ func (d divided) fewest(p plan.Problem) int {
 		}
 		forced++
 	}
-	given := 0
+	given, room := 0, 0.0
 	var lacks []float64
 	for _, weights := range held {
 		given += d.mustGive(weights)
+		room = max(room, (1+tolerance)*d.share+1-sum(weights))
 		if lack := (1-tolerance)*d.share - 1 - sum(weights); lack > 0 {
 			lacks = append(lacks, lack)
 		}
 	}
-	return forced + max(given, len(lacks)-served(lacks, orphans)-heavyOrphans)
+	return forced + max(given, len(lacks)-served(lacks, orphans)-heavyOrphans, displaced(orphans, room))
+}
+
+// displaced is how many other slots have to move because slots without owner are heavier than room,
+// the most that a worker can take without giving any.
+//
+// Let H such slots weigh W together, and let workers give h slots that are heavier than room and l
+// that are not. Heavy slots go to at most H+h workers. These take in W and the weight of the h, and
+// have to give all but room each, so l slots, of at most room each, weigh at least W-room*(H+h). So
+// l+h is at least W/room-H.
+func displaced(orphans []float64, room float64) int {
+	heavy, weight := 0, 0.0
+	for _, w := range orphans {
+		if w > room {
+			heavy++
+			weight += w
+		}
+	}
+	if heavy == 0 {
+		return 0
+	}
+	return int(math.Ceil(weight/room)) - heavy
 }
 
 func sum(weights []float64) float64 {
