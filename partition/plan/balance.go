@@ -73,7 +73,9 @@ func newBalance(f *frame) *balance {
 			b.orphan = append(b.orphan, s)
 		}
 	}
-	b.listSlots()
+	if len(b.orphan) == 0 {
+		b.listSlots() // or else placeOrphans does
+	}
 	return b
 }
 

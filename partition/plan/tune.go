@@ -108,6 +108,7 @@ func (t *tuning) run() {
 		return
 	}
 	t.partners.reset()
+	t.partners.rest = slices.Grow(t.partners.rest, len(t.f.takers))
 	for _, w := range t.f.takers {
 		t.partners.rest = append(t.partners.rest, t.standing(w))
 	}
