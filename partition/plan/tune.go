@@ -18,7 +18,7 @@ const (
 	// maxLooked limits how many workers one worker tries to exchange slots with: about as many as
 	// have this many slots together. Where workers have few slots, it takes more of them to find one
 	// that fits.
-	maxLooked = 32
+	maxLooked = 24
 	// maxEvened limits, in the same way, with how many of them it tries to even out its load, by
 	// single slots and, if nothing else is left, by pairs as well.
 	maxEvened, maxPaired = 12, 48
