@@ -25,7 +25,7 @@ type identity struct {
 	former     record.Process // who this worker was before it lost its identity
 	reclaiming bool           // and may be again
 	// unseen is the ID of a claim that the server may have carried out, or may carry out yet: its
-	// reply has not arrived, and the ID is nobody's as far as was read. "": there is none.
+	// reply has not arrived, and a read found no claim. "": there is none.
 	unseen string
 	// mapKnown: what was in the map's bucket at the start has been seen.
 	mapKnown bool
