@@ -46,7 +46,7 @@ func (g *Group) Provision(ctx context.Context, cfg Config) error {
 }
 
 // Config returns what the group was provisioned with: Name, Stream, Subject, Slots,
-// Shards, whether the retry queue is on, and the settings in which its workers agree. It
+// Shards, Source, whether the retry queue is on, and the settings in which its workers agree. It
 // is what a publisher needs.
 func (g *Group) Config(ctx context.Context) (Config, error) {
 	return provisionedConfig(ctx, g.nc, g.name)

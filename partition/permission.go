@@ -23,7 +23,7 @@ func (c Config) User(r role.Role) string { return c.Name + "-" + string(r) }
 func inboxOf(user string) string { return "_INBOX." + user }
 
 // Permissions returns what the group's user of a role needs, and nothing else. It needs
-// Name, Stream, Subject, Shards and Retry. The user's connections must have the inbox prefix
+// Name, Stream, Subject, Shards, Source and Retry. The user's connections must have the inbox prefix
 // "_INBOX.<user>", as nats.CustomInboxPrefix sets it.
 func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 	cfg := c.resolve()

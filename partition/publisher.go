@@ -49,7 +49,8 @@ func (g *Group) Publisher(ctx context.Context) (*Publisher, error) {
 }
 
 // Publish publishes a message and waits until its stream has stored it. Config.Sequence tells
-// from the result what Message.Sequence will be.
+// from the result what Message.Sequence will be, unless the group has a Source: then the message
+// goes there, and the result is that stream's.
 //
 // For the error of a stream without room IsFull is true: publish the message again later. An
 // error that wraps jetstream.ErrNoStreamResponse says that the stream is missing or its servers
