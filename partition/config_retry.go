@@ -22,7 +22,8 @@ type Retry struct {
 	// attempt is 15 s after the first. Attempts are recorded before they begin, and counted by
 	// all owners of the message: one whose workers fail while they handle it is given up, too.
 	// An error made with Unavailable counts no attempt, nor does an interruption by an invalid
-	// lease, unless there are ten in a row. One made with GiveUp needs no more attempts. While the dead letter can't be stored, the message is tried again: nothing is dropped.
+	// lease, unless there are ten in a row. One made with GiveUp needs no more attempts. While
+	// the dead letter can't be stored, the message is tried again: nothing is dropped.
 	Attempts int
 	// Tries is how often a message is tried at the head of its slot, with Delivery.RetryDelay
 	// between, before it is queued for retry; 1 to 1,000, default 1.

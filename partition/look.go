@@ -43,7 +43,7 @@ type View struct {
 	Leases    []report.Lease   // by ascending ID
 	Standbys  []report.Standby // by pod
 	Overrides []Override       // by ascending slot
-	Pending   uint64           // messages that are not processed, those included that are not copied from the source
+	Pending   uint64           // messages that are not processed, including those not yet copied from the source
 	Oldest    time.Time        // when the oldest of them was published; zero if there is none
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
@@ -51,7 +51,7 @@ type View struct {
 	RetryQueue RetryQueue // messages queued for retry
 
 	Source      string // the stream that messages are copied from; may be empty
-	NotCopied   uint64 // messages of it that are not copied yet; a few thousand of them may be, and the server does not know it yet
+	NotCopied   uint64 // messages of it that are not copied yet, and up to 4,096 that the server has just copied
 	SourceFault string // why the server copies none; empty: it does
 
 	assignment *record.Assignment // nil before the first

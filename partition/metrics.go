@@ -45,7 +45,7 @@ type Metrics struct {
 
 // PendingMetrics is what a leader saw, at most 10 s ago, of the streams of messages.
 type PendingMetrics struct {
-	Messages   uint64        // that are not processed, those included that are not copied from the source
+	Messages   uint64        // that are not processed, including those not yet copied from the source
 	Oldest     time.Duration // age of the oldest message that is not processed; 0 if there is none
 	StreamFill float64       // bytes of the fullest stream over its limit; publishers are refused at 1
 }

@@ -93,7 +93,7 @@ func (p sourcePosition) start(c *jetstream.ConsumerConfig, created, since time.T
 	}
 }
 
-// see takes down how far a consumer that is there has come.
+// see notes how far a consumer that is there has come.
 func (p *sourcePosition) see(ctx context.Context, js jetstream.JetStream, lay layout, have *jetstream.ConsumerInfo) error {
 	if p.created.IsZero() {
 		s, err := js.Stream(ctx, lay.source)
@@ -106,8 +106,8 @@ func (p *sourcePosition) see(ctx context.Context, js jetstream.JetStream, lay la
 	return lay.checkSourceConsumer(have.Config)
 }
 
-// ensureSource creates the durable consumer of the group's source if it is missing, and takes
-// down how far it has come. A group without a source needs none.
+// ensureSource creates the durable consumer of the group's source if it is missing, and notes how
+// far it has come. A group without a source needs none.
 func ensureSource(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, position *sourcePosition) error {
 	if !lay.sourced() {
 		return nil
@@ -162,7 +162,7 @@ func (l layout) restartSource(ctx context.Context, js jetstream.JetStream) error
 }
 
 // keepSource creates the consumer of the group's source again if it is gone, and reports whether it
-// is there. Workers need neither for what was copied before.
+// is there. Messages that were copied before are processed without it.
 func (k *keeper) keepSource(ctx context.Context, cfg Config) bool {
 	if err := ensureSource(ctx, k.js, cfg, k.layout, &k.source); err != nil {
 		k.cfg.Logger.Error("No messages are taken from the source of the group; retrying.", "source", k.layout.source, "err", err)
@@ -173,7 +173,7 @@ func (k *keeper) keepSource(ctx context.Context, cfg Config) bool {
 
 // sourceState is how the copying from a group's source stands.
 type sourceState struct {
-	waiting uint64 // messages that are not copied yet, or of which the server has yet to know that they are
+	waiting uint64 // messages that are not copied yet, and those that the server has just copied
 	fault   string // why the server copies none; empty: it does
 }
 
@@ -241,7 +241,8 @@ func subjectsOverlap(a, b string) bool {
 }
 
 // sourceSince returns the time from which on a group takes messages from its source: what it was
-// provisioned with, or is being provisioned with. A worker that starts later does not know.
+// provisioned with, or is being provisioned with. The configuration of a worker that starts later
+// need not say it.
 func sourceSince(ctx context.Context, js jetstream.JetStream, cfg Config) (time.Time, error) {
 	kv, err := js.KeyValue(ctx, cfg.bucketMap())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
