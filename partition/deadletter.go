@@ -116,8 +116,6 @@ type letterbox struct {
 
 // store stores a message that has failed with err for the last time.
 func (b *letterbox) store(ctx context.Context, m Message, failure error) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	letter := b.letter(m, failure)
 	_, err := b.js.PublishMsg(ctx, letter, jetstream.WithMsgID(b.lay.letterID(m)))
 	if goneError(err) {

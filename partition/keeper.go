@@ -113,10 +113,10 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// look creates what is missing, and reports whether all is there.
+// look creates what is missing, and reports whether all is there. Each of its requests has a
+// bound of its own, as the JetStream client has for those without one: together they take
+// long where the server is far away.
 func (k *keeper) look(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
-	defer cancel()
 	if err := provisionEvents(ctx, k.js, k.cfg); err != nil {
 		k.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(k.cfg.Name), "err", err)
 	}

@@ -34,10 +34,7 @@ func (p *pendingWatch) run(ctx context.Context, js jetstream.JetStream, lay layo
 			p.waiting.Store(nil)
 			continue
 		}
-		look, cancel := context.WithTimeout(ctx, apiTimeout)
-		waiting, err := pendingOf(look, js, lay)
-		cancel()
-		if err == nil {
+		if waiting, err := pendingOf(ctx, js, lay); err == nil {
 			p.waiting.Store(&waiting)
 		}
 	}

@@ -141,7 +141,7 @@ func replace(to, from string) error {
 
 // connect returns a connection to the server, and what it goes through.
 func (b *broker) connect(name string, latency time.Duration) (*nats.Conn, *link, error) {
-	l := &link{serving: b.running, latency: latency}
+	l := newLink(b.running, latency)
 	nc, err := b.connectBy(name, l)
 	return nc, l, err
 }

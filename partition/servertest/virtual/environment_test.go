@@ -229,7 +229,7 @@ func (e *environment) begin() (*pod, error) {
 	e.started++
 	n := e.started
 	e.mu.Unlock()
-	p := &pod{e: e, name: "pod-" + strconv.Itoa(n), ended: make(chan struct{}), box: make(map[string]string), rng: rand.New(rand.NewPCG(uint64(n), 7)), link: &link{serving: e.broker.running, latency: e.options.latency}}
+	p := &pod{e: e, name: "pod-" + strconv.Itoa(n), ended: make(chan struct{}), box: make(map[string]string), rng: rand.New(rand.NewPCG(uint64(n), 7)), link: newLink(e.broker.running, e.options.latency)}
 	if e.options.broken.tamper != nil {
 		p.link.broken = e.options.broken.tamper(p)
 	}

@@ -19,14 +19,20 @@ import (
 // nothing gets through, and neither end sees a reason why.
 type link struct {
 	serving func() *natstest.Server
-	latency time.Duration
 	broken  *tamper // of a client that is broken on purpose; nil: none is
 
-	frozen atomic.Int64 // in Unix nanoseconds, until when nothing gets through
+	latency atomic.Int64 // in nanoseconds, one way
+	frozen  atomic.Int64 // in Unix nanoseconds, until when nothing gets through
 
 	mu   sync.Mutex
 	away bool
 	conn *wire
+}
+
+func newLink(serving func() *natstest.Server, latency time.Duration) *link {
+	l := &link{serving: serving}
+	l.latency.Store(int64(latency))
+	return l
 }
 
 // InProcessConn connects to the server that runs now.
@@ -251,7 +257,7 @@ func (l *lane) arrived(b []byte) (n int, wait time.Duration, err error) {
 	if l == &l.wire.out && l.wire.held.Load() {
 		return 0, -1, l.err
 	}
-	frozen, latency := time.Until(l.link.frozenUntil()), l.link.latency
+	frozen, latency := time.Until(l.link.frozenUntil()), time.Duration(l.link.latency.Load())
 	if !l.wire.greeted.Load() {
 		frozen, latency = 0, 0
 	}
