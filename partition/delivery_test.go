@@ -415,6 +415,24 @@ func TestDelivery(t *testing.T) {
 			r.answer(1, answer{})
 			r.expect(`fetch 2 ""`)
 		},
+		"a silent slot of an empty stream looks no further, and what it saw before counts no more": func(r *deliveryRig) {
+			r.hold()
+			looks := 0
+			for range 4 * (leftoverLooks + 1) {
+				r.pass(stalePinCheck)
+				for e, asked := r.asks[1]; asked; e, asked = r.asks[1] {
+					switch e.question.(type) {
+					case askWaiting:
+						looks++
+						r.answer(1, answer{empty: looks%(leftoverLooks+1) == 0}) // after each look at the first message
+					case askFirst:
+						r.answer(1, answer{sequence: 7})
+					case askRenew:
+						r.t.Fatal("the consumer is created again, though its stream was empty meanwhile")
+					}
+				}
+			}
+		},
 		"a slot whose stream was made again pulls again, for its pull may be lost with the former one": func(r *deliveryRig) {
 			r.hold()
 			r.told = nil

@@ -44,6 +44,7 @@ type puller struct {
 	server  *callServer // nil: the handler answers no calls
 
 	consumers  *slotConsumers
+	empty      *emptyStreams
 	goroutines *goroutines        // of handlers
 	interrupts interrupts         // has its own lock
 	end        context.CancelFunc // of the life of consumers and streams
@@ -80,6 +81,7 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	// The delivery may be within a step, whose effect this is.
 	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
 	p.consumers = &slotConsumers{cfg: cfg, layout: lay, nc: nc, js: js, life: life, look: p.streams.look}
+	p.empty = newEmptyStreams(p.consumers.messages, time.Now, cfg.stalePinCheck/2)
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -393,7 +395,7 @@ func (p *puller) answer(r *running, q question) (a answer) {
 	case askStream:
 		a.what, a.err = p.streams.contradiction(ctx, r.slot)
 	case askWaiting:
-		a.err = p.consumers.waiting(ctx, r.place, &a)
+		a.err = p.waiting(ctx, r.place, q.silent, &a)
 	case askFirst:
 		a.sequence, a.err = p.consumers.firstStored(ctx, p.layout.streamOf(r.slot), p.layout.filter(r.place))
 	case askStored:
@@ -408,6 +410,15 @@ func (p *puller) answer(r *running, q question) (a answer) {
 		p.retry.answer(ctx, r.place, q, &a)
 	}
 	return a
+}
+
+// waiting answers askWaiting.
+func (p *puller) waiting(ctx context.Context, at place, silent bool, a *answer) error {
+	if silent && p.empty.empty(ctx, p.layout.streamOf(at.slot)) {
+		a.empty = true
+		return nil
+	}
+	return p.consumers.waiting(ctx, at, a)
 }
 
 // pullRequest is the body of a pull.

@@ -319,6 +319,56 @@ func (h *simHandler) end() {
 	w.deliver(handledInput{r.number, h.call, err})
 }
 
+// waiting is puller.waiting.
+func (w *simWorker) waiting(sl *simSlot, silent bool, a *answer, reply func(error)) {
+	askConsumer := func() {
+		w.api(func() error {
+			if sl.consumer == nil || w.s.broken.deafUnpin {
+				return errNoConsumer
+			}
+			a.yes, a.sequence = sl.waits(), sl.consumer.dseq-1
+			return nil
+		}, reply)
+	}
+	if !silent {
+		askConsumer()
+		return
+	}
+	w.empty(sl.slot%w.s.cfg.Shards, func(empty bool) {
+		if empty {
+			a.empty = true
+			reply(nil)
+		} else {
+			askConsumer()
+		}
+	})
+}
+
+// simSeenStream is what a worker has last seen of a stream.
+type simSeenStream struct {
+	known bool
+	at    time.Duration
+	empty bool
+}
+
+// empty is emptyStreams.empty.
+func (w *simWorker) empty(shard int, then func(bool)) {
+	seen := &w.seenStreams[shard]
+	if seen.known && w.s.now-seen.at < w.s.cfg.stalePinCheck/2 {
+		empty := seen.empty
+		w.later(0, func() { then(empty) })
+		return
+	}
+	at, messages := w.s.now, 0
+	w.api(func() error {
+		messages = w.s.srv.messages(shard)
+		return nil
+	}, func(err error) {
+		*seen = simSeenStream{true, at, err == nil && messages == 0}
+		then(seen.empty)
+	})
+}
+
 // ask finds the answer to a question.
 func (w *simWorker) ask(e askEffect) {
 	sl, s := w.s.srv.slot(e.place), w.s
@@ -337,13 +387,7 @@ func (w *simWorker) ask(e askEffect) {
 			reply(err)
 		})
 	case askWaiting:
-		w.api(func() error {
-			if sl.consumer == nil || s.broken.deafUnpin {
-				return errNoConsumer
-			}
-			a.yes, a.sequence = sl.waits(), sl.consumer.dseq-1
-			return nil
-		}, reply)
+		w.waiting(sl, q.silent, &a, reply)
 	case askFirst:
 		w.api(func() error {
 			if stored := sl.stream(); len(stored) > 0 {

@@ -910,6 +910,16 @@ func (srv *simServer) has(at place, o original) (is bool, other string) {
 	return false, ""
 }
 
+// messages returns how many messages a stream has.
+func (srv *simServer) messages(shard int) (n int) {
+	for i, stored := range srv.stored {
+		if i%len(srv.seqs) == shard {
+			n += len(stored)
+		}
+	}
+	return n
+}
+
 // removeLater removes a settled message from the stream. With replicas the server answers
 // before that; it matters where several messages are in flight.
 func (sl *simSlot) removeLater(m simMessage) {

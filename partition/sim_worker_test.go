@@ -47,6 +47,7 @@ type simWorker struct {
 	settled      map[int]simSettled // the last message of each key that it has settled
 	looking      int                // looks at streams that are under way
 	granted      map[int]bool       // slots of which a grant ever came
+	seenStreams  []simSeenStream    // by shard
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -74,7 +75,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), previous: s.previous, rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runs: make(map[uint64]*simRun), granted: make(map[int]bool), suspended: true}
+		runs: make(map[uint64]*simRun), granted: make(map[int]bool), seenStreams: make([]simSeenStream, s.cfg.Shards), suspended: true}
 	w.delivery = newDelivery(s.cfg, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)

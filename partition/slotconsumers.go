@@ -222,7 +222,16 @@ func (c *slotConsumers) read(ctx context.Context, stream string, wanted storedRe
 	}
 }
 
-// waiting answers askWaiting.
+// messages returns how many messages a stream has.
+func (c *slotConsumers) messages(ctx context.Context, stream string) (uint64, error) {
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	return s.CachedInfo().State.Msgs, nil
+}
+
+// waiting answers askWaiting by what the server says of the consumer.
 func (c *slotConsumers) waiting(ctx context.Context, at place, a *answer) error {
 	consumer, err := c.js.Consumer(ctx, c.layout.streamOf(at.slot), c.layout.consumer(at))
 	if err != nil {

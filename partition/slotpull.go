@@ -149,18 +149,22 @@ func (p *slotPull) lookAtSilence() {
 	if !silent || !p.valid() {
 		return
 	}
-	p.ask(askWaiting{}, func(a answer) {
+	p.ask(askWaiting{silent: true}, func(a answer) {
 		if len(p.box) > 0 { // a message came while the question was open
 			p.stale = false
 			return
 		}
-		if p.several() && a.err == nil && a.sequence != p.order.came {
+		if p.several() && a.err == nil && !a.empty && a.sequence != p.order.came {
 			p.order.lost = true
 			return
 		}
 		if a.err != nil || !a.yes {
 			p.stale = false
-			if a.err == nil {
+			switch {
+			case a.err != nil:
+			case a.empty:
+				p.stored = 0
+			default:
 				p.lookForLeftover()
 			}
 			return

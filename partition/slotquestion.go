@@ -6,8 +6,11 @@ import "github.com/muster-dev/muster/partition/internal/record"
 type question interface{ question() }
 
 type (
-	askStream  struct{}             // what contradicts that the stream is the one it was: answer.what
-	askWaiting struct{}             // whether the consumer has messages to deliver, or delivered and not settled: yes; how many it has delivered since a reset: sequence
+	askStream struct{} // what contradicts that the stream is the one it was: answer.what
+	// askWaiting asks whether the consumer has messages to deliver, or delivered and not settled:
+	// yes; and how many it has delivered since a reset: sequence. For a silent slot, which has
+	// nothing in hand, an empty stream may answer instead: empty.
+	askWaiting struct{ silent bool }
 	askFirst   struct{}             // the first stored message: sequence, 0 for none
 	askStored  struct{ original }   // whether a message is in the stream: yes; what has its sequence instead: what
 	askTake    struct{}             // the pin off and the consumer reset, or created
@@ -69,6 +72,7 @@ type answer struct {
 	err      error
 	what     string
 	yes      bool
+	empty    bool // the stream has no message: nothing waits, and nothing is missing
 	sequence uint64
 	claims   []record.QueueClaim
 	counts   map[string]int // queued messages by key
