@@ -2,7 +2,7 @@ package partition
 
 import (
 	"maps"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
@@ -188,11 +188,8 @@ func (a *absentees) adopt() bool {
 	}
 	var next *record.Assignment
 	var events []event.Event
-	for _, p := range a.roster.unplaced() {
+	for _, p := range a.roster.rejoining() {
 		i := a.roster.index().predecessor(p.Process)
-		if i == record.None {
-			continue
-		}
 		if next == nil {
 			next = a.cur.Clone()
 			next.Epoch, next.Leader = a.leaderLease.epoch, a.self
@@ -291,7 +288,18 @@ func (a *absentees) forget() {
 	maps.DeleteFunc(a.absent, func(w record.Process, _ absence) bool { return a.roster.index().index(w) == record.None })
 }
 
-// quits reports whether a worker leaves for good, or drains.
-func (a *absentees) quits(p *peerView) bool {
-	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.roster.flagged(p.Process) && !slices.Contains(a.restarters(), p.ID))
+// quits returns a function that reports whether a worker leaves for good, or drains. It finds
+// the workers that should be replaced once for all that it is asked about.
+func (a *absentees) quits() func(*peerView) bool {
+	restarters := sync.OnceValue(func() map[string]bool {
+		replaced := make(map[string]bool)
+		for _, id := range a.restarters() {
+			replaced[id] = true
+		}
+		return replaced
+	})
+	return func(p *peerView) bool {
+		stays := func() bool { return a.cur != nil && (a.roster.flagged(p.Process) || restarters()[p.ID]) }
+		return p.lease.Draining || p.lease.Leaving && !stays()
+	}
 }

@@ -2,8 +2,8 @@ package partition
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
@@ -194,7 +194,7 @@ func (i *identity) lookAgain() {
 	}
 }
 
-func (i *identity) stableID(n int) string { return fmt.Sprintf("%s-%d", i.cfg.Name, n) }
+func (i *identity) stableID(n int) string { return i.cfg.Name + "-" + strconv.Itoa(n) }
 
 // claimNext claims the first ID that seems free.
 func (i *identity) claimNext() {

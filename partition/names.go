@@ -106,9 +106,20 @@ func (t *nameTable) lowestFree(name func(int) string, limit int) string {
 	return ""
 }
 
+// probes is how many names a worker tries at random before it looks at all of them.
+const probes = 16
+
 // anyFree returns one of the names 0 to limit-1 that is not held, "" if all are. Which one it
 // is depends on the worker and on its attempt, and looks random.
 func (t *nameTable) anyFree(name func(int) string, limit int, worker string, attempt uint64) string {
+	// Usually many are free, and trying a few at random finds one without a look at each.
+	for try := range probes {
+		n := int(xxh64.Sum(fmt.Appendf(nil, "%s %d %d", worker, attempt, try)) % uint64(limit))
+		if id := name(n); !t.taken[id] {
+			return id
+		}
+	}
+
 	var free []string
 	for n := range limit {
 		if id := name(n); !t.taken[id] {

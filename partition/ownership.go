@@ -113,12 +113,39 @@ func (o *ownership) destined(a *record.Assignment) []int {
 	if i == record.None {
 		return nil
 	}
-	for s := range a.Owner {
-		if a.Destination(s) == i {
+	for s, owner := range a.Owner {
+		if owner == i && a.Destination(s) == i {
 			mine = append(mine, s)
 		}
 	}
+	for s, mv := range a.Moves {
+		if mv.Next == i && a.Owner[s] != i {
+			mine = append(mine, s)
+		}
+	}
+	slices.Sort(mine)
 	return mine
+}
+
+// concerned returns the slots that the newest map gives to this worker in place me, and those
+// that it has to do with, by ascending number. Every worker reads every map, so it must not
+// look into each slot of a large one.
+func (o *ownership) concerned(me int32) []int {
+	slots := slices.Collect(maps.Keys(o.slots))
+	if me != record.None {
+		for s, owner := range o.cur.Owner {
+			if owner == me {
+				slots = append(slots, s)
+			}
+		}
+		for s, mv := range o.cur.Moves {
+			if mv.Next == me {
+				slots = append(slots, s)
+			}
+		}
+	}
+	slices.Sort(slots)
+	return slices.Compact(slots)
 }
 
 func (o *ownership) tellAssigned(before, after []int) {
@@ -156,7 +183,7 @@ func (o *ownership) applyMap() {
 		o.reshard()
 	}
 	var prepare []int
-	for s := range o.cur.Owner {
+	for _, s := range o.concerned(me) {
 		st := o.slots[s]
 		mv, moving := o.cur.Moves[s]
 		switch {
@@ -559,9 +586,8 @@ func (o *ownership) slotsLeft() int {
 	if o.cur == nil {
 		return n
 	}
-	me := o.cur.Index(o.self)
-	for s := range o.cur.Owner {
-		if _, held := o.slots[s]; !held && me != record.None && o.cur.Destination(s) == me {
+	for _, s := range o.destined(o.cur) {
+		if _, held := o.slots[s]; !held {
 			n++
 		}
 	}

@@ -131,29 +131,40 @@ func peersByID(of map[string]*peerView) []*peerView {
 
 func byStableID(p, q *peerView) int { return compareIDs(p.ID, q.ID) }
 
-// placement compares the workers that are there with those of one map. At rest both sets are
-// empty.
+// placement compares the workers that are there with those of one map. At rest all sets are
+// empty. While a group starts, nearly every worker is joining, so nothing walks through those
+// for each lease that comes.
 type placement struct {
-	known    bool // it was made at all
-	index    mapIndex
-	unplaced map[string]*peerView // are there, and not in the map under their claim
-	missing  map[int32]bool       // by place in the map: are in it, and not there under their claim
+	known     bool // it was made at all
+	index     mapIndex
+	joining   map[string]*peerView // are there, and not in the map under this claim or an earlier one
+	rejoining map[string]*peerView // are there, and in the map under an earlier claim
+	missing   map[int32]bool       // by place in the map: are in it, and not there under their claim
 }
 
 // newPlacement compares them with the map of an index.
 func newPlacement(index mapIndex, peers *peerTable) placement {
-	l := placement{known: true, index: index, unplaced: make(map[string]*peerView), missing: make(map[int32]bool)}
+	l := placement{known: true, index: index, joining: make(map[string]*peerView), rejoining: make(map[string]*peerView), missing: make(map[int32]bool)}
 	for _, i := range index.place {
 		if peers.live(index.of.Workers[i]) == nil {
 			l.missing[i] = true
 		}
 	}
-	for id, p := range peers.byID {
+	for _, p := range peers.byID {
 		if index.index(p.Process) == record.None {
-			l.unplaced[id] = p
+			l.unplaced(p)
 		}
 	}
 	return l
+}
+
+// unplaced enters a worker that is not in the map under its claim.
+func (l *placement) unplaced(p *peerView) {
+	if l.index.predecessor(p.Process) == record.None {
+		l.joining[p.ID] = p
+	} else {
+		l.rejoining[p.ID] = p
+	}
 }
 
 // came: a worker is there.
@@ -161,13 +172,14 @@ func (l *placement) came(p *peerView) {
 	if i := l.index.index(p.Process); i != record.None {
 		delete(l.missing, i)
 	} else {
-		l.unplaced[p.ID] = p
+		l.unplaced(p)
 	}
 }
 
 // went: a worker isn't there any more.
 func (l *placement) went(p *peerView) {
-	delete(l.unplaced, p.ID)
+	delete(l.joining, p.ID)
+	delete(l.rejoining, p.ID)
 	if i := l.index.index(p.Process); i != record.None {
 		l.missing[i] = true
 	}

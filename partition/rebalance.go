@@ -220,9 +220,10 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 // enlist adds the workers that a planning is for, and reports whether any of them
 // is new.
 func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining bool) {
+	quits := b.absentees.quits()
 	for _, p := range b.roster.peers.all() {
 		inMap := !b.roster.joiner(p)
-		gives := b.absentees.quits(p) || p.outdated()
+		gives := quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
 			continue
 		}
@@ -386,11 +387,11 @@ func (b *rebalance) tellAlone() {
 // keepOutdated has outdated workers of a planning keep what they have. The plan shares
 // out the load of the other slots. One that leaves gives its slots away as any other.
 func (b *rebalance) keepOutdated(job *planJob) {
-	keeps := make([]bool, len(job.workers))
+	keeps, quits := make([]bool, len(job.workers)), b.absentees.quits()
 	for i, w := range job.workers {
 		if b.roster.isOutdated(w) {
 			job.notes = append(job.notes, outdatedNote(w.ID))
-			keeps[i] = !b.absentees.quits(b.roster.peers.get(w.ID))
+			keeps[i] = !quits(b.roster.peers.get(w.ID))
 		}
 	}
 	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
@@ -459,15 +460,16 @@ func (b *rebalance) override(job *planJob) {
 func (b *rebalance) changes() changes {
 	var c changes
 	placed := b.roster.placement()
-	c.joining = b.roster.joiners((*peerView).takesSlots)
+	c.joining = b.roster.joiningTakers()
 	for i := range placed.missing {
 		if placed.index.uses(i) && !b.absentees.awaited(i) {
 			c.failed++
 		}
 	}
+	quits := b.absentees.quits()
 	for _, p := range b.roster.peers.marked[markGoing] {
 		i := placed.index.index(p.Process)
-		if i != record.None && placed.index.gets[i] > 0 && b.absentees.quits(p) {
+		if i != record.None && placed.index.gets[i] > 0 && quits(p) {
 			c.leaving++
 		}
 	}

@@ -224,9 +224,11 @@ func (r *roster) placement() *placement {
 // index is that of the newest map.
 func (r *roster) index() *mapIndex { return &r.placement().index }
 
-// unplaced returns the workers that are there and not in the map under their claim, by
-// ascending ID.
-func (r *roster) unplaced() []*peerView { return peersByID(r.placement().unplaced) }
+// joining returns the workers that are not in the map yet, by ascending ID.
+func (r *roster) joining() []*peerView { return peersByID(r.placement().joining) }
+
+// rejoining returns the workers that the map has under an earlier claim, by ascending ID.
+func (r *roster) rejoining() []*peerView { return peersByID(r.placement().rejoining) }
 
 // flagged reports whether the map says that a worker restarts.
 func (r *roster) flagged(w record.Process) bool {
@@ -234,12 +236,13 @@ func (r *roster) flagged(w record.Process) bool {
 	return i != record.None && r.cur.Restarting[int(i)]
 }
 
-// joiners counts the workers that are not in the map and of which something is so.
-func (r *roster) joiners(is func(*peerView) bool) int {
-	n := 0
-	for _, p := range r.placement().unplaced {
-		if is(p) && r.joiner(p) {
-			n++
+// joiningTakers counts the workers that are not in the map yet and can be given slots.
+func (r *roster) joiningTakers() int {
+	joining := r.placement().joining
+	n := len(joining)
+	for id := range r.peers.marked[markRefuses] {
+		if joining[id] != nil {
+			n--
 		}
 	}
 	return n
@@ -283,7 +286,7 @@ func (r *roster) leasesSynced(age time.Duration) {
 func (r *roster) allListed() {
 	r.synced = true
 	// The newest of the list came last.
-	for _, p := range r.unplaced() {
+	for _, p := range r.joining() {
 		if r.staleLease(p) {
 			r.drop(p)
 		}
@@ -355,7 +358,7 @@ func (r *roster) coldStart() bool {
 	if before == 0 {
 		return true
 	}
-	now := r.peers.len() - r.joiners(func(*peerView) bool { return true })
+	now := r.peers.len() - len(r.placement().joining)
 	return now == 0 || (before >= 10 && now < 5)
 }
 
@@ -387,7 +390,7 @@ func (r *roster) isOutdated(w record.Process) bool {
 
 // takersInMap counts the workers of the map that can be given slots.
 func (r *roster) takersInMap() int {
-	return r.peers.takers() - r.joiners((*peerView).takesSlots)
+	return r.peers.takers() - r.joiningTakers()
 }
 
 // lostMapUnseen reports whether slots must not be taken yet, since a live worker may

@@ -89,8 +89,13 @@ func checkPlacement(r *roster) error {
 		a = &record.Assignment{}
 	}
 	for id, p := range r.peers.byID {
-		if _, is := placed.unplaced[id]; is != (a.Index(p.Process) == record.None) {
-			return fmt.Errorf("%s is not in the map: %v, want %v", id, is, !is)
+		predecessor := a.Predecessor(p.Process)
+		joins, rejoins := a.Index(p.Process) == record.None && predecessor == record.None, predecessor != record.None
+		if _, is := placed.joining[id]; is != joins {
+			return fmt.Errorf("%s joins: %v, want %v", id, is, joins)
+		}
+		if _, is := placed.rejoining[id]; is != rejoins {
+			return fmt.Errorf("%s rejoins: %v, want %v", id, is, rejoins)
 		}
 		if got, want := placed.index.predecessor(p.Process), a.Predecessor(p.Process); got != want {
 			return fmt.Errorf("%s rejoins in place %d, want %d", id, got, want)
@@ -124,7 +129,7 @@ func TestLeaderRenewal(t *testing.T) {
 				t.Errorf("%d workers: %d have mark %d at rest", workers, n, mark)
 			}
 		}
-		if n := len(r.placement().unplaced) + len(r.placement().missing); n > 0 {
+		if n := len(r.placement().joining) + len(r.placement().rejoining) + len(r.placement().missing); n > 0 {
 			t.Errorf("%d workers: %d are looked at by each renewal", workers, n)
 		}
 

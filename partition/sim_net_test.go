@@ -79,7 +79,8 @@ type sim struct {
 	struck    bool         // a fault came in the middle of a change of that
 	observe   func(*simWorker, event.Event)
 
-	hash    simHash // of the trace
+	crowd   *simCrowd // nil: the group is a small one
+	hash    simHash   // of the trace
 	tracing bool
 	trace   []string
 }
@@ -175,8 +176,8 @@ func (s *sim) pace(at time.Duration) {
 	if second := at.Truncate(time.Second); second != s.second {
 		s.second, s.inSecond = second, 0
 	}
-	if s.inSecond++; s.inSecond > simStorm {
-		s.check.fail("storm", "more than %d events in a second", simStorm)
+	if s.inSecond++; s.inSecond > s.storm() {
+		s.check.fail("storm", "more than %d events in a second", s.storm())
 	}
 }
 

@@ -165,8 +165,7 @@ func (s *sim) replaceFollower() {
 	w := s.follower()
 	s.startWorker()
 	s.logf("%s: asked to leave", w)
-	w.leaving = true
-	s.at(s.now, w, func() { w.step(leaveInput{}) })
+	w.leave()
 }
 
 // cutOffSoon cuts some workers off after half of the power cuts, while they look at what the

@@ -159,6 +159,12 @@ func (w *simWorker) crash() {
 	w.endProcess()
 }
 
+// leave has the worker hand off what it has, and end.
+func (w *simWorker) leave() {
+	w.leaving = true
+	w.s.at(w.s.now, w, func() { w.step(leaveInput{}) })
+}
+
 func (w *simWorker) endProcess() {
 	w.dead = true
 	w.backlog = nil
@@ -515,7 +521,7 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		}
 		w.step(overridesInput{overrides, kv.rev})
 	case kv.key == record.AssignmentKey && !kv.deleted:
-		a, err := record.DecodeAssignment(w.reads(kv.value))
+		a, err := w.readMap(kv)
 		if err != nil && !w.s.faults.hostile && !w.previous {
 			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
 			return
