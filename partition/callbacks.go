@@ -73,7 +73,8 @@ func (c *callbacks) plan(job *planJob) {
 // not waited for.
 func (c *callbacks) prepare(e prepareEffect) {
 	h, ok := find[Preparer](c.handler)
-	if !ok {
+	// The old owner of a StateMover's slot still changes what Prepare would read.
+	if _, later := find[StateMover](c.handler); !ok || later {
 		c.post(preparedInput{e.generation, e.slots, nil})
 		return
 	}

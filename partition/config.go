@@ -49,6 +49,9 @@ type Config struct {
 	// and becomes a dead letter after five attempts.
 	Retry Retry
 
+	// State bounds how a slot's state moves with the slot; see StateMover.
+	State StateHandoff
+
 	// Logger gets warnings; default none. Events go to an Observer.
 	Logger *slog.Logger
 
@@ -73,6 +76,7 @@ func (c Config) resolve() Config {
 	c.Rebalance = c.Rebalance.resolve()
 	c.Delivery = c.Delivery.resolve()
 	c.Retry = c.Retry.resolve()
+	c.State = c.State.resolve()
 	return c
 }
 
@@ -87,6 +91,7 @@ func (c Config) validate() (layout, error) {
 	c.Rebalance.validate(&f)
 	c.Delivery.validate(&f)
 	c.Retry.validate(&f)
+	c.State.validate(&f)
 	if err := f.err(); err != nil {
 		return layout{}, fmt.Errorf("partition: the configuration has faults:\n%w", err)
 	}

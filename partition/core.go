@@ -39,9 +39,11 @@ const (
 type core struct {
 	cfg      Config
 	instance string // differs from every other worker's, ever
-	started  time.Time
-	now      time.Time
-	effects  []effect
+	// movesState: the worker's handler is a StateMover.
+	movesState bool
+	started    time.Time
+	now        time.Time
+	effects    []effect
 
 	stage   stage
 	state   state.State
@@ -103,7 +105,9 @@ func (c *core) send(to record.Process, kind record.PeerKind, slots []record.Slot
 	if to == (record.Process{}) {
 		return
 	}
-	c.do(sendEffect{to: to, msg: record.PeerMessage{Schema: record.Schema, Kind: kind, From: c.self, To: to, Slots: slots}})
+	msg := record.PeerMessage{Schema: record.Schema, Kind: kind, From: c.self, To: to, Slots: slots}
+	msg.Imports = kind == record.Prepared && c.movesState
+	c.do(sendEffect{to: to, msg: msg})
 }
 
 func (c *core) sendAll(kind record.PeerKind, to map[record.Process][]record.SlotMark) {

@@ -77,6 +77,8 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		d.request(in.request)
 	case servedInput:
 		d.of(in.run, func(r *slotRun) { r.served(in) })
+	case loadedInput:
+		d.of(in.run, func(r *slotRun) { r.loaded(in.complete) })
 	case expiredInput:
 		d.inbox.expired(in.number)
 	case wakeInput:
@@ -105,7 +107,7 @@ func (d *delivery) force(at place) {
 func (d *delivery) drop(at place) {
 	if r := d.slots[at]; r != nil {
 		r.drop()
-		d.do(releasedEffect{Slots{at.slots, []int{at.slot}}})
+		r.tellReleased(at.only())
 	}
 }
 
@@ -190,7 +192,8 @@ func (d *delivery) handOff(in handOffInput) {
 		d.do(reportEffect{slotReleasedInput{place: in.place, claim: in.claim}})
 		return
 	}
-	r.releasing, r.final, r.leave = true, in.final, in.leave
+	r.releasing, r.final, r.leave, r.load.to = true, in.final, in.leave, in.state
+	r.stopLoad()
 	r.requests.refuseQueued(record.CallMoved)
 	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: r.atWork()})
 	r.proceed()

@@ -985,7 +985,7 @@ func (z *deliveryFuzz) run(steps int) {
 		}
 		switch z.rng.IntN(15) {
 		case 0, 1:
-			z.step(heldInput{at, Fence{1 + z.rng.Uint64N(9), 1}, z.rng.IntN(2) == 0})
+			z.step(heldInput{place: at, fence: Fence{1 + z.rng.Uint64N(9), 1}, handed: z.rng.IntN(2) == 0})
 		case 2:
 			z.step(droppedInput{at})
 		case 3:

@@ -16,6 +16,7 @@ type deliveryCore struct {
 	retries  *retryCounts
 	handlers handlerLimit
 	inbox    *requestInbox // of requests that callers have sent
+	loads    bool          // the handler is a StateMover: it needs the state of a slot first
 
 	// The lease lets messages begin until a moment, unless suspended. The machine
 	// suspends with its next step only; a process that was stopped and continues

@@ -97,6 +97,21 @@ type (
 	}
 	// releasedEffect tells a Releaser.
 	releasedEffect struct{ slots Slots }
+	// loadEffect has the handler get the state of a run's slot, and loadedInput says when that has
+	// ended: from the old owner if one is named, or else by Prepare.
+	loadEffect struct {
+		place
+		run   uint64
+		state stateMove
+	}
+	// stopLoadEffect ends the context of a run's load.
+	stopLoadEffect struct{ run uint64 }
+	// exportEffect offers the state of a slot to its next owner. A Releaser is told afterwards.
+	exportEffect struct {
+		place
+		state stateMove
+		leave Slots
+	}
 	// reportEffect gives the machine an input.
 	reportEffect struct{ input input }
 	// forcedEffect takes the pin off a slot that was forced, and then reports.
@@ -133,6 +148,9 @@ func (askEffect) deliveryEffect()        {}
 func (lookEffect) deliveryEffect()       {}
 func (rolledBackEffect) deliveryEffect() {}
 func (releasedEffect) deliveryEffect()   {}
+func (loadEffect) deliveryEffect()       {}
+func (stopLoadEffect) deliveryEffect()   {}
+func (exportEffect) deliveryEffect()     {}
 func (reportEffect) deliveryEffect()     {}
 func (forcedEffect) deliveryEffect()     {}
 func (warnEffect) deliveryEffect()       {}

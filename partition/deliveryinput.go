@@ -8,7 +8,8 @@ type (
 	heldInput struct {
 		place
 		fence  Fence
-		handed bool // by its old owner, which has settled what it had begun
+		handed bool      // by its old owner, which has settled what it had begun
+		state  stateMove // from that owner
 	}
 	// handOffInput: the slot is to end with the message that it has.
 	handOffInput struct{ releaseEffect }
@@ -53,6 +54,11 @@ type (
 		data      []byte
 		err       error
 	}
+	// loadedInput: the load of a run has ended. complete: the handler has the state of the slot.
+	loadedInput struct {
+		run      uint64
+		complete bool
+	}
 	// expiredInput: the time of an expiryEffect has come.
 	expiredInput struct{ number uint64 }
 	// wakeInput: the time of a wakeEffect has come.
@@ -76,6 +82,7 @@ func (confirmedInput) deliveryInput()  {}
 func (unsentInput) deliveryInput()     {}
 func (requestInput) deliveryInput()    {}
 func (servedInput) deliveryInput()     {}
+func (loadedInput) deliveryInput()     {}
 func (expiredInput) deliveryInput()    {}
 func (wakeInput) deliveryInput()       {}
 func (progressInput) deliveryInput()   {}

@@ -18,7 +18,8 @@
 //
 // A handler gets a [Message]. It returns nil to acknowledge it, an error to have it tried
 // again, and an error made with [Discard] to remove it. What else it wants to know, it says by
-// methods of one-method interfaces: [Preparer], [Releaser], [Observer] and [CallHandler].
+// methods of one-method interfaces: [Preparer], [Releaser], [Observer] and [CallHandler],
+// and [StateMover].
 // [HandlerOf] makes a handler of typed values. Middleware goes around either by [Wrap], which
 // keeps these interfaces. [Worker.Ready] waits until the worker takes part in its group.
 //

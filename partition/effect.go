@@ -48,12 +48,14 @@ type (
 		fence  Fence
 		handed bool          // by its old owner, which lives
 		idle   time.Duration // for how long nobody has worked on it then
+		state  stateMove     // from the old owner
 	}
 	releaseEffect struct {
 		place
-		claim uint64 // with which it was held
-		final bool   // its consumer will be no more
-		leave Slots  // the keys that are not ours afterwards
+		claim uint64    // with which it was held
+		final bool      // its consumer will be no more
+		leave Slots     // the keys that are not ours afterwards
+		state stateMove // to the next owner
 	}
 	forceEffect   struct{ place }
 	dropEffect    struct{ place }
@@ -95,6 +97,13 @@ func (listenEffect) effect()      {}
 func (answerEffect) effect()      {}
 func (emitEffect) effect()        {}
 func (exitEffect) effect()        {}
+
+// stateMove names the handoff by which a slot's state moves, as one of the two workers sees it. A
+// slot has at most one handoff of a version. The zero value: no state moves.
+type stateMove struct {
+	peer    record.Process // the other worker
+	version uint64         // of the map that the move came with
+}
 
 // purpose tells what a KV operation is for, so that its result finds its way.
 type purpose uint8

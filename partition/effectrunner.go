@@ -35,7 +35,12 @@ func (x *effectRunner) execute(e effect) {
 		x.operate(e)
 	case shareLoadEffect:
 		go x.shareLoad(e)
-	case answerEffect, sendEffect, reportFenceEffect, pingEffect, probeEffect, listenEffect:
+	case listenEffect:
+		x.peers.execute(x.machine.self, e)
+		if x.pull.states != nil {
+			x.pull.states.listen(e.self)
+		}
+	case answerEffect, sendEffect, reportFenceEffect, pingEffect, probeEffect:
 		x.peers.execute(x.machine.self, e)
 	case watchLeasesEffect, watchNamesEffect:
 		x.watches.execute(e)

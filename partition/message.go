@@ -78,7 +78,7 @@ func (f HandlerFunc) Handle(ctx context.Context, m Message) error { return f(ctx
 // Preparer is a Handler that wants to know of slots before they come to it by a
 // planned handoff, to warm a cache, say. The old owner goes on until Prepare
 // returns or Config.Rebalance.PrepareTimeout has passed; its error is reported as an
-// event and changes nothing.
+// event and changes nothing. A handler that is a StateMover, too, has Prepare called later; see there.
 type Preparer interface {
 	Prepare(ctx context.Context, slots Slots) error
 }

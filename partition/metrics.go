@@ -74,6 +74,9 @@ type Counters struct {
 	StreamRollbacks    uint64            // times that it found a stream created again, or without messages that it had
 	HandlerPanics      uint64            // of the handler or another callback; each failed one call
 	ResourcesRecreated uint64            // missing streams and buckets of the group that it created again
+	StatesMoved        uint64            // states of slots that it had from their old owners
+	StateBytes         uint64            // of these
+	StatesNotMoved     uint64            // states that it could not have in a planned handoff; see StateMover
 	FencesRaised       uint64            // times that it raised all fences, since the handlers' store had a higher one
 	RecordsRejected    map[string]uint64 // records of others that were not valid, by kind of record; every kind is there
 
@@ -126,6 +129,11 @@ func (c *eventCounts) count(e event.Event) {
 		n.ResourcesRecreated++
 	case event.FencesRaised:
 		n.FencesRaised++
+	case event.StateMoved:
+		n.StatesMoved++
+		n.StateBytes += uint64(e.Count)
+	case event.StateNotMoved:
+		n.StatesNotMoved++
 	case event.SlotResumed:
 		c.pause.observe(e.Duration)
 	case event.WorkerGone:

@@ -12,7 +12,7 @@ type unwrapper interface {
 // Wrap returns a handler that calls middleware around h. The first one is the outermost: it
 // sees a message first, and its result last.
 //
-// The middleware need not care for what h implements besides Handle (Preparer, Releaser,
+// The middleware need not care for what h implements besides Handle (Preparer, Releaser, StateMover,
 // CallHandler, Observer): the worker still finds it. What a middleware returns may implement one
 // of these itself; that replaces what it wraps, and calls it if that is wanted. A handler that
 // wraps another one without Wrap has a method Unwrap() Handler, so that the worker finds what

@@ -40,6 +40,7 @@ type ownership struct {
 type readiness struct {
 	from    record.Process
 	version uint64
+	imports bool // it can have the slot's state
 }
 
 func (o *ownership) reset() {
@@ -281,7 +282,11 @@ func (o *ownership) hold(s int, version uint64, reason string) {
 // holdHanded holds a slot that its old owner gave up after it had stopped for
 // idle.
 func (o *ownership) holdHanded(s int, version uint64, idle time.Duration) {
-	o.begin(s, version, "handoff", holdEffect{handed: true, idle: idle})
+	e := holdEffect{handed: true, idle: idle}
+	if o.movesState {
+		e.state = stateMove{o.slots[s].peer, version}
+	}
+	o.begin(s, version, "handoff", e)
 }
 
 func (o *ownership) begin(s int, version uint64, reason string, e holdEffect) {
@@ -328,7 +333,7 @@ func (o *ownership) peerPrepared(msg record.PeerMessage) {
 		if r, ok := o.ready[mark.Slot]; ok && r.version > mark.Version {
 			continue
 		}
-		o.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version}
+		o.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version, imports: msg.Imports}
 		if o.inMap(mark.Slot) {
 			o.tryRelease(mark.Slot)
 		}
@@ -356,7 +361,11 @@ func (o *ownership) tryRelease(s int) {
 		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
 		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
-		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.generation.slots, []int{s}}})
+		e := releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.generation.slots, []int{s}}}
+		if o.movesState && r.imports {
+			e.state = stateMove{r.from, mv.Version}
+		}
+		o.do(e)
 	case st.phase == phaseReleased:
 		o.tellReleased(s)
 	}

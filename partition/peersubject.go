@@ -24,6 +24,12 @@ const callSuffix = ".call"
 
 func callSubject(group string, m record.Process) string { return peerSubject(group, m) + callSuffix }
 
+// stateSuffix follows the subject of a worker in that of requests for the states of slots that it has
+// handed off. Answers go to subjects below that of the worker that asks.
+const stateSuffix = ".state"
+
+func stateSubject(group string, m record.Process) string { return peerSubject(group, m) + stateSuffix }
+
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"
 

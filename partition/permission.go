@@ -164,8 +164,10 @@ func (p *permissionList) worker() {
 	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, event.ResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
+	p.publish(peerSubjects(p.cfg.Name)+stateSuffix, peerSubjects(p.cfg.Name)+stateSuffix+".*")
 	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+callSuffix, peerSubjects(p.cfg.Name)+drainSuffix,
 		peerSubjects(p.cfg.Name)+fenceSuffix, standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
+	p.subscribe(peerSubjects(p.cfg.Name)+stateSuffix, peerSubjects(p.cfg.Name)+stateSuffix+".*")
 	// The answer to a call may come later than servers let Respond be used.
 	p.publish(inboxOf(p.cfg.User(role.Caller)) + ".>")
 	p.Respond = true // to requests to hand over, and for standbys

@@ -41,7 +41,8 @@ type puller struct {
 	retries retryCounts
 	pauses  pauses
 	calls   handlerCalls
-	server  *callServer // nil: the handler answers no calls
+	server  *callServer    // nil: the handler answers no calls
+	states  *stateExchange // nil: the handler is no StateMover
 
 	consumers  *slotConsumers
 	empty      *emptyStreams
@@ -77,6 +78,8 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	if c, ok := find[CallHandler](h); ok {
 		p.server = &callServer{cfg: cfg, nc: nc, handler: c, guard: p.guard, interrupts: &p.interrupts, goroutines: p.goroutines, wg: &p.wg, step: p.step}
 	}
+	p.states = p.newStateExchange()
+	p.delivery.loads = p.states != nil
 	p.streams = &streamWatch{log: cfg.Logger, layout: lay, js: js, memory: memory, reports: p.reports, life: life}
 	// The delivery may be within a step, whose effect this is.
 	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
@@ -91,6 +94,21 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	}
 	p.sub = sub
 	return p, nil
+}
+
+// newStateExchange returns what moves the states of slots, nil if the handler is no StateMover.
+func (p *puller) newStateExchange() *stateExchange {
+	h, ok := find[StateMover](p.handler)
+	if !ok {
+		return nil
+	}
+	preparer, _ := find[Preparer](p.handler)
+	return &stateExchange{
+		cfg: p.cfg, nc: p.nc, log: p.cfg.Logger, handler: h, preparer: preparer, guard: p.guard,
+		note:     func(e event.Event) { p.reports.post(noteInput{e}) },
+		released: p.released, step: p.step, wg: &p.wg,
+		offers: make(map[place]*stateOffer), loads: make(map[uint64]context.CancelFunc),
+	}
 }
 
 // step gives the delivery one input and carries its effects out.
@@ -128,6 +146,8 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		p.handle(e)
 	case serveEffect, replyEffect, expiryEffect:
 		p.server.execute(e)
+	case loadEffect, stopLoadEffect, exportEffect:
+		p.states.execute(e)
 	case interruptEffect:
 		p.interrupts.end(handlerCall(e))
 	case settleEffect:
@@ -190,7 +210,7 @@ func (p *puller) wake(e wakeEffect) {
 	r.timer.Reset(d)
 }
 
-func (p *puller) hold(e holdEffect)       { p.step(heldInput{e.place, e.fence, e.handed}) }
+func (p *puller) hold(e holdEffect)       { p.step(heldInput{e.place, e.fence, e.handed, e.state}) }
 func (p *puller) release(e releaseEffect) { p.step(handOffInput{e}) }
 func (p *puller) force(at place)          { p.step(forcedInput{at}) }
 func (p *puller) dropSlot(at place)       { p.step(droppedInput{at}) }
@@ -213,6 +233,9 @@ func (p *puller) released(s Slots) {
 // close ends every run and waits for its handlers.
 func (p *puller) close() {
 	p.step(closeInput{})
+	if p.states != nil {
+		p.states.close()
+	}
 	p.end()
 	p.wg.Wait()
 	// What arrives until the server has handled the end of the subscription

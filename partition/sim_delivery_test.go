@@ -58,7 +58,7 @@ func (w *simWorker) hold(e holdEffect) {
 		shown.Claim = 0
 	}
 	w.s.check.held(w, e.place, shown, e.handed)
-	w.deliver(heldInput{e.place, e.fence, e.handed || w.s.broken.unsuspected})
+	w.deliver(heldInput{e.place, e.fence, e.handed || w.s.broken.unsuspected, e.state})
 }
 
 // deliver gives the delivery one input and carries its effects out.

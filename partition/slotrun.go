@@ -16,6 +16,7 @@ type slotRun struct {
 	pull     slotPull
 	retry    *slotRetry // nil: failing messages are not queued for retry
 	requests *slotRequests
+	load     stateLoad // of the handler's state
 	up       runOwner
 
 	stage  runStage
@@ -46,6 +47,7 @@ func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slot
 		before:  make(map[*slotRun]bool),
 		taken:   make(map[int]bool),
 		forgets: d.memory.forgets(at.slot),
+		load:    stateLoad{from: in.state},
 	}
 	if !in.handed {
 		r.lanes.suspects = d.cfg.Delivery.InFlight
@@ -66,8 +68,11 @@ const (
 	runDropped
 )
 
-// start has the slot pulled for.
+// start has the slot pulled for, once the handler has its state.
 func (r *slotRun) start() {
+	if r.beginLoad() {
+		return
+	}
 	r.stage = runPulling
 	r.inbox.settle(r)
 	r.pull.quietAt = r.now.Add(r.cfg.stalePinCheck)
@@ -437,7 +442,7 @@ func (r *slotRun) forgetReturned() {
 			r.handlers.returned()
 		}
 	}
-	if !r.atWork() {
+	if !r.atWork() && r.load.stage != loadOpen {
 		r.end()
 	}
 }
@@ -487,6 +492,7 @@ func (r *slotRun) drop() {
 	}
 	r.pull.box = nil
 	r.interrupt()
+	r.stopLoad()
 	r.forgetReturned()
 }
 
@@ -553,7 +559,7 @@ func (r *slotRun) giveUp() {
 				return
 			}
 			r.returnAll()
-			r.do(releasedEffect{r.leave})
+			r.giveState()
 			r.do(reportEffect{slotReleasedInput{place: r.place, claim: r.fence.Claim, idle: r.now.Sub(stopped)}})
 			r.end()
 		})

@@ -15,7 +15,8 @@ import (
 // handle isn't called, and the error is one made with GiveUp, since no later attempt decodes the
 // message either.
 //
-// A type that embeds the returned Handler can add Preparer, Releaser, CallHandler or Observer.
+// A type that embeds the returned Handler can add Preparer, Releaser, StateMover, CallHandler or
+// Observer.
 func HandlerOf[T any](
 	handle func(ctx context.Context, m Message, value T) error,
 	decode func(data []byte, value *T) error,

@@ -72,6 +72,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	w.guard = newGuard(cfg, w.inputs.post)
 	cfg.Rebalance.Expected = w.guard.expected(cfg.Rebalance.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
+	_, w.machine.movesState = find[StateMover](h)
 	w.status.Store(&Status{State: state.Init})
 	return w, nil
 }

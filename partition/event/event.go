@@ -68,6 +68,12 @@ const (
 	// store had a higher one than a rightful owner. Slot and Peer: whose; Version: of the
 	// map; Reason: both fences.
 	FencesRaised Kind = "fences-raised"
+	// StateMoved: the state of a slot has come from its old owner. Slot, Peer: the old owner; Version:
+	// of the handoff; Count: bytes; Duration.
+	StateMoved Kind = "state-moved"
+	// StateNotMoved: it has not, in a planned handoff, so the handler prepared instead. Slot, Peer: the
+	// old owner; Version: of the handoff; Err: why; Duration: how long it was waited for.
+	StateNotMoved Kind = "state-not-moved"
 )
 
 // Event is one thing that happened in a worker. Only the fields that its kind
@@ -107,14 +113,15 @@ var Kinds = []Kind{Started, IDClaimed, Elected, StateChanged, WorkerJoined, Work
 	WindowStarted, WindowDone, Rebalance, Planned, MapPublished, Rebalanced, MapReceived,
 	Assigned, SlotAcquired, SlotResumed, SlotReleasing, SlotReleased, SlotTakenOver, LeaseUncertain, LeaseConfirmed,
 	IdentityLost, HandoffForced, PrepareFailed, StalePinFreed, Draining, WorkerDraining, Resharded,
-	PlanNote, RecordRejected, KeyQueued, KeyFreed, DeadLettered, Left, StreamRolledBack, Panicked, ResourceRecreated, FencesRaised}
+	PlanNote, RecordRejected, KeyQueued, KeyFreed, DeadLettered, Left, StreamRolledBack, Panicked, ResourceRecreated, FencesRaised,
+	StateMoved, StateNotMoved}
 
 // OfSlot reports whether events of this kind are about the ownership of one slot.
 // There are a few of them for each slot that moves. Events that are not may name a
 // slot as well; see HasSlot.
 func (k Kind) OfSlot() bool {
 	switch k {
-	case SlotAcquired, SlotResumed, SlotReleasing, SlotReleased, SlotTakenOver, HandoffForced, StalePinFreed:
+	case SlotAcquired, SlotResumed, SlotReleasing, SlotReleased, SlotTakenOver, HandoffForced, StalePinFreed, StateMoved:
 		return true
 	default:
 		return false

@@ -9,11 +9,11 @@ type eventFields struct{ slot, before, after, count, keys, busy bool }
 
 func (k Kind) fields() eventFields {
 	switch k {
-	case SlotAcquired, SlotResumed, SlotReleased, SlotTakenOver, HandoffForced, StalePinFreed, KeyFreed, Panicked, FencesRaised:
+	case SlotAcquired, SlotResumed, SlotReleased, SlotTakenOver, HandoffForced, StalePinFreed, KeyFreed, Panicked, FencesRaised, StateNotMoved:
 		return eventFields{slot: true}
 	case SlotReleasing:
 		return eventFields{slot: true, busy: true}
-	case KeyQueued, DeadLettered:
+	case KeyQueued, DeadLettered, StateMoved:
 		return eventFields{slot: true, count: true}
 	case Topology, Assigned, Resharded:
 		return eventFields{before: true, after: true}

@@ -86,6 +86,12 @@ var texts = map[Kind]func(Event) string{
 	FencesRaised: func(e Event) string {
 		return fmt.Sprintf("version %d: slot %d of %s: %s", e.Version, e.Slot, e.Peer, e.Reason)
 	},
+	StateMoved: func(e Event) string {
+		return fmt.Sprintf("slot %d from %s, %d bytes in %s", e.Slot, e.Peer, e.Count, milliseconds(e.Duration))
+	},
+	StateNotMoved: func(e Event) string {
+		return fmt.Sprintf("slot %d from %s, prepared instead after %s: %s", e.Slot, e.Peer, milliseconds(e.Duration), e.Err)
+	},
 	StreamRolledBack: func(e Event) string {
 		return fmt.Sprintf("%s: %s; what was settled of %d slots is forgotten", e.Reason, e.Err, e.Count)
 	},

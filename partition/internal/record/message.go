@@ -14,6 +14,9 @@ type PeerMessage struct {
 	From   Process    `json:"from"`
 	To     Process    `json:"to"`
 	Slots  []SlotMark `json:"slots,omitempty"`
+	// Imports: prepared, and the state of the slots can be had by StateRequests. Workers that don't
+	// know the field have no state to give.
+	Imports bool `json:"imports,omitempty"`
 }
 
 type SlotMark struct {

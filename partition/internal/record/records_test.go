@@ -50,7 +50,7 @@ func goldenSettings() *Settings {
 }
 
 func goldenRecords() []record {
-	peer := PeerMessage{Schema: Schema, Kind: Released, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Slots: []SlotMark{{Slot: 3, Version: 300, Forced: true, Idle: 1500}}}
+	peer := PeerMessage{Schema: Schema, Kind: Released, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Slots: []SlotMark{{Slot: 3, Version: 300, Forced: true, Idle: 1500}}, Imports: true}
 	return []record{
 		{"assignment-map", MapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
 		{"leader", Schema, Leader{Schema: Schema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return DecodeLeader(b) }},
@@ -67,6 +67,10 @@ func goldenRecords() []record {
 			func(b []byte) (any, error) { return DecodeFenceReport(b) }},
 		{"call", Schema, CallRequest{Schema: Schema, Key: "a:b", Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 12}, Wait: 2000, Timeout: 10000},
 			func(b []byte) (any, error) { return DecodeCall(string(b)) }},
+		{"state-request", Schema, StateRequest{Schema: Schema, Transfer: "t", From: Process{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Version: 300, Chunk: 5},
+			func(b []byte) (any, error) { return DecodeStateRequest(string(b)) }},
+		{"state-chunk", Schema, StateChunk{Schema: Schema, Transfer: "t", Chunk: 5, Outcome: StateLast, Length: 9, Sum: strings.Repeat("0a", 32), Reason: "r"},
+			func(b []byte) (any, error) { return DecodeStateChunk(string(b)) }},
 		{"drain-request", Schema, DrainRequest{Schema: Schema, Until: 1767323045006}, func(b []byte) (any, error) { return DecodeDrain(b) }},
 		{"drain-reply", Schema, DrainReply{Schema: Schema, ID: "worker-1", Slots: 7}, reading[DrainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
