@@ -79,6 +79,12 @@ func (r *deliveryRig) step(in deliveryInput) {
 			r.say("rolled back: %d forgotten", e.forgotten)
 		case releasedEffect:
 			r.say("released %v", e.slots.Slots)
+		case loadEffect:
+			r.say("load %d from %q version %d", e.run, e.state.peer.ID, e.state.version)
+		case stopLoadEffect:
+			r.say("stop load %d", e.run)
+		case exportEffect:
+			r.say("export to %s version %d", e.state.peer.ID, e.state.version)
 		case reportEffect:
 			if in, is := e.input.(slotReleasedInput); is {
 				r.say("report released, forced %t", in.forced)
@@ -846,6 +852,7 @@ type deliveryFuzz struct {
 	placeOf  map[uint64]place
 	open     map[uint64]askEffect
 	confirms []confirmEffect   // that the server has yet to confirm
+	loading  map[uint64]place  // by run: its handler gets the state of the slot
 	numbers  map[place]uint64  // of the last delivery of each consumer
 	came     map[fuzzMail]bool // and was not begun
 	highest  map[int]uint64    // of those, by slot
@@ -863,8 +870,9 @@ func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliv
 		cfg.Delivery.MaxHandlers = 1 + int(seed/2%3)
 	}
 	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
-		placeOf: make(map[uint64]place), numbers: make(map[place]uint64), open: make(map[uint64]askEffect), came: make(map[fuzzMail]bool), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
+		placeOf: make(map[uint64]place), numbers: make(map[place]uint64), open: make(map[uint64]askEffect), came: make(map[fuzzMail]bool), settled: make(map[uint64]bool), highest: make(map[int]uint64), loading: make(map[uint64]place)}
 	z.d = newDelivery(cfg.resolve(), newMemoryFor(cfg.resolve(), 1), &retryCounts{})
+	z.d.loads = seed%4 == 3
 	for _, d := range []generation{{1, 2}, {2, 4}} {
 		for s := range d.slots {
 			z.places = append(z.places, d.place(s))
@@ -878,7 +886,12 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 		switch e := e.(type) {
 		case beganEffect:
 			z.placeOf[e.run] = e.place
+		case loadEffect:
+			z.loads(e)
 		case handleEffect:
+			if at, is := z.loading[e.run]; is {
+				z.t.Fatalf("run %d begins while the state of slot %d is loaded", e.run, at.slot)
+			}
 			if !z.d.valid() {
 				z.t.Fatalf("run %d begins without a valid lease", e.run)
 			}
@@ -935,6 +948,21 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 			}
 		}
 	}
+}
+
+// loads follows the beginning of a load: nothing of the same keys may be at work, nor be loaded.
+func (z *deliveryFuzz) loads(e loadEffect) {
+	for other := range z.running {
+		if z.placeOf[other.run].shares(e.place) {
+			z.t.Fatalf("run %d loads while the handler of run %d is at work on the same keys", e.run, other.run)
+		}
+	}
+	for run, at := range z.loading {
+		if at.shares(e.place) {
+			z.t.Fatalf("run %d loads while run %d does, which has some of its keys", e.run, run)
+		}
+	}
+	z.loading[e.run] = e.place
 }
 
 // acknowledged looks at a message that is acknowledged. A later message of the slot that was
@@ -1049,8 +1077,20 @@ func (z *deliveryFuzz) run(steps int) {
 				z.step(confirmedInput{e.run, e.mail.original})
 			}
 		}
+		for run := range z.loading {
+			if z.rng.IntN(3) == 0 {
+				delete(z.loading, run)
+				z.step(loadedInput{run, z.rng.IntN(2) == 0})
+			}
+		}
 	}
 	z.step(closeInput{})
+	for run := range z.loading {
+		z.step(loadedInput{run, false})
+	}
+	if n := len(z.d.runs); z.d.loads && len(z.running)+len(z.open) == 0 && n > 0 {
+		z.t.Fatalf("%d runs have not ended, although nothing is waited for", n)
+	}
 }
 
 func (z *deliveryFuzz) answer(q question, failed error) (a answer) {

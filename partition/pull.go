@@ -168,11 +168,7 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case releasedEffect:
 		return append(after, func() { p.released(e.slots) })
 	case reportEffect:
-		if after == nil {
-			p.reports.post(e.input)
-			break
-		}
-		return append(after, func() { p.reports.post(e.input) })
+		return p.report(e.input, after)
 	case forcedEffect:
 		address := p.layout.address(e.place)
 		go func() {
@@ -187,6 +183,15 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		p.ended(e.run)
 	}
 	return after
+}
+
+// report gives the machine an input, but not before what comes after the step.
+func (p *puller) report(in input, after []func()) []func() {
+	if after == nil {
+		p.reports.post(in)
+		return nil
+	}
+	return append(after, func() { p.reports.post(in) })
 }
 
 // ended lets go of what belonged to a run.

@@ -49,7 +49,9 @@ func (r *slotRun) stopLoad() {
 func (r *slotRun) loaded(complete bool) {
 	r.load.stage, r.load.complete = loadDone, complete
 	if r.stage == runDropped {
-		r.tellReleased(r.load.leave)
+		if len(r.load.leave.Slots) > 0 {
+			r.tellReleased(r.load.leave)
+		}
 		r.forgetReturned()
 		return
 	}
