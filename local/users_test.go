@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -323,6 +325,18 @@ func (c *court) work() {
 		left, err := plane.DrainWorkers(ctx, "node-b", time.Now().Add(time.Minute))
 		return err == nil && left == 0
 	})
+	c.eventually("the states of node-b's slots moved", func() bool {
+		moved := 0
+		query := event.Query{Kinds: []event.Kind{event.StateMoved, event.StateNotMoved}}
+		err := partition.Open(operator, defender.Group).Events(ctx, query, func(e event.Event) error {
+			if e.Kind == event.StateNotMoved {
+				t.Fatalf("a state did not move: %s", e.Text())
+			}
+			moved++
+			return nil
+		})
+		return err == nil && moved > 0
+	})
 	c.ok(role.Nodes, "taking a node back", plane.TakeBack(ctx, "node-b"))
 	_, err = plane.Cost(ctx, []string{"node-a"})
 	c.ok(role.Nodes, "asking for the cost", err)
@@ -487,6 +501,19 @@ func (f failing) Handle(ctx context.Context, m partition.Message) error {
 		}
 	}
 	return f.Defender.Handle(ctx, m)
+}
+
+// Export and Import have a state move with each slot, as that of a handler with tallies in memory does.
+func (f failing) Export(context.Context, partition.Slots) (io.Reader, error) {
+	return strings.NewReader("state"), nil
+}
+
+func (f failing) Import(_ context.Context, _ partition.Slots, state io.Reader) error {
+	data, err := io.ReadAll(state)
+	if err == nil && string(data) != "state" {
+		err = fmt.Errorf("the state is %q", data)
+	}
+	return err
 }
 
 // HandleCall answers the worker's part of each call.

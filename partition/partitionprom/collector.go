@@ -62,6 +62,7 @@ type collector struct {
 	retryMessages, retryKeys, retryOldest                 *prometheus.Desc
 	queued, retries, deadLettered                         *prometheus.Desc
 	rollbacks, panics, recreated, raised                  *prometheus.Desc
+	statesMoved, stateBytes, statesNotMoved               *prometheus.Desc
 	writesRefused, fill, pending                          *prometheus.Desc
 	inFlight, failed, duration                            *prometheus.Desc
 }
@@ -76,6 +77,8 @@ type collector struct {
 //     histogram, whose count is the number of calls), handler_panics_total;
 //   - of its slots: handoff_pause_seconds (a histogram), handoffs_forced_total,
 //     stale_pins_freed_total, stream_rollbacks_total, resources_recreated_total;
+//   - of the states of its slots, 0 without a StateMover: states_moved_total, state_bytes_moved_total,
+//     states_not_moved_total;
 //   - of the retry queue of its slots, 0 without Config.Retry: retry_queue_messages,
 //     retry_queue_keys, retry_queue_oldest_seconds, messages_queued_total, retry_attempts_total,
 //     messages_dead_lettered_total;
@@ -106,43 +109,46 @@ func newCollector(w source, o Options) *collector {
 		return prometheus.NewDesc(prefix+"_"+name, help, variable, labels)
 	}
 	return &collector{w: w, o: o,
-		state:         desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:        desc("is_leader", "1 while the worker leads with a valid lease."),
-		id:            desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
-		version:       desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:      desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
-		slots:         desc("assigned_slots", "Slots that the worker pulls for."),
-		active:        desc("active_"+workers, "Live workers, as the leader sees them; 0 at the others."),
-		rebalances:    desc("rebalance_events_total", "Plans made by this worker as leader."),
-		took:          desc("rebalance_duration_seconds", "From plan to last handoff of the last rebalance that this worker led."),
-		moved:         desc(key+"_movements_total", "Keys moved by plans of this worker."),
-		slotsMoved:    desc("slot_movements_total", "Slots moved by plans of this worker."),
-		emergencies:   desc("emergency_events_total", "Plans of this worker that a failed worker made necessary."),
-		standby:       desc("standby", "1 while the worker is ready and waits for a stable ID."),
-		draining:      desc("draining", "1 while the worker drains: it hands off its slots and takes none."),
-		oldest:        desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
-		stalePins:     desc("stale_pins_freed_total", "Consumers of this worker's slots whose pinned client was gone and that were freed."),
-		forced:        desc("handoffs_forced_total", "Slots that this worker handed off with a message unsettled, since its handler did not end in time."),
-		pause:         desc("handoff_pause_seconds", "How long a message that waited while its slot was handed off to this worker was kept from beginning."),
-		detection:     desc("detection_seconds", "From the last sign of life of a worker that failed, or from when this leader could see again, to its being declared failed."),
-		uncertain:     desc("lease_uncertain_total", "Times that the worker was uncertain of its lease and paused."),
-		retryMessages: desc("retry_queue_messages", "Messages of the worker's slots that are in the retry queue."),
-		retryKeys:     desc("retry_queue_"+keys, "Keys of the worker's slots that have messages in the retry queue."),
-		retryOldest:   desc("retry_queue_oldest_seconds", "How long the oldest message in the retry queue of the worker's slots has been there, 0 for none."),
-		queued:        desc("messages_queued_total", "Messages that this worker has queued for retry, since they failed or came behind one of their key that had."),
-		retries:       desc("retry_attempts_total", "Attempts of messages in the retry queue."),
-		deadLettered:  desc("messages_dead_lettered_total", "Messages that were dead-lettered after too many attempts."),
-		rollbacks:     desc("stream_rollbacks_total", "Times that this worker found a stream re-created, or without messages that it had."),
-		panics:        desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
-		recreated:     desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
-		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
-		writesRefused: desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
-		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
-		pending:       desc("pending_messages", "Messages that are not processed, as the leader sees it every 10 s; absent at the others."),
-		inFlight:      desc("handlers_in_flight", "Calls of the handler that run now."),
-		failed:        desc("handler_failures_total", "Calls of the handler that returned an error or panicked."),
-		duration:      desc("handler_duration_seconds", "How long calls of the handler took, failed ones included."),
-		rejected:      desc("records_rejected_total", "Records of others that were rejected: not valid, too large, from the future, or of another version.", "record"),
+		state:          desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
+		leader:         desc("is_leader", "1 while the worker leads with a valid lease."),
+		id:             desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
+		version:        desc("assignment_version", "Version of the assignment map that the worker has."),
+		assigned:       desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
+		slots:          desc("assigned_slots", "Slots that the worker pulls for."),
+		active:         desc("active_"+workers, "Live workers, as the leader sees them; 0 at the others."),
+		rebalances:     desc("rebalance_events_total", "Plans made by this worker as leader."),
+		took:           desc("rebalance_duration_seconds", "From plan to last handoff of the last rebalance that this worker led."),
+		moved:          desc(key+"_movements_total", "Keys moved by plans of this worker."),
+		slotsMoved:     desc("slot_movements_total", "Slots moved by plans of this worker."),
+		emergencies:    desc("emergency_events_total", "Plans of this worker that a failed worker made necessary."),
+		standby:        desc("standby", "1 while the worker is ready and waits for a stable ID."),
+		draining:       desc("draining", "1 while the worker drains: it hands off its slots and takes none."),
+		oldest:         desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
+		stalePins:      desc("stale_pins_freed_total", "Consumers of this worker's slots whose pinned client was gone and that were freed."),
+		forced:         desc("handoffs_forced_total", "Slots that this worker handed off with a message unsettled, since its handler did not end in time."),
+		pause:          desc("handoff_pause_seconds", "How long a message that waited while its slot was handed off to this worker was kept from beginning."),
+		detection:      desc("detection_seconds", "From the last sign of life of a worker that failed, or from when this leader could see again, to its being declared failed."),
+		statesMoved:    desc("states_moved_total", "States of slots that came to this worker from their old owners in handoffs."),
+		stateBytes:     desc("state_bytes_moved_total", "Bytes of the states of slots that came to this worker."),
+		statesNotMoved: desc("states_not_moved_total", "States of slots that could not come to this worker in a planned handoff, so that its handler prepared instead."),
+		uncertain:      desc("lease_uncertain_total", "Times that the worker was uncertain of its lease and paused."),
+		retryMessages:  desc("retry_queue_messages", "Messages of the worker's slots that are in the retry queue."),
+		retryKeys:      desc("retry_queue_"+keys, "Keys of the worker's slots that have messages in the retry queue."),
+		retryOldest:    desc("retry_queue_oldest_seconds", "How long the oldest message in the retry queue of the worker's slots has been there, 0 for none."),
+		queued:         desc("messages_queued_total", "Messages that this worker has queued for retry, since they failed or came behind one of their key that had."),
+		retries:        desc("retry_attempts_total", "Attempts of messages in the retry queue."),
+		deadLettered:   desc("messages_dead_lettered_total", "Messages that were dead-lettered after too many attempts."),
+		rollbacks:      desc("stream_rollbacks_total", "Times that this worker found a stream re-created, or without messages that it had."),
+		panics:         desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
+		recreated:      desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
+		raised:         desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
+		writesRefused:  desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
+		fill:           desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
+		pending:        desc("pending_messages", "Messages that are not processed, as the leader sees it every 10 s; absent at the others."),
+		inFlight:       desc("handlers_in_flight", "Calls of the handler that run now."),
+		failed:         desc("handler_failures_total", "Calls of the handler that returned an error or panicked."),
+		duration:       desc("handler_duration_seconds", "How long calls of the handler took, failed ones included."),
+		rejected:       desc("records_rejected_total", "Records of others that were rejected: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
@@ -152,6 +158,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.uncertain, c.rejected,
 		c.standby, c.draining, c.oldest, c.stalePins, c.forced, c.pause, c.detection,
 		c.retryMessages, c.retryKeys, c.retryOldest, c.queued, c.retries, c.deadLettered, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill,
+		c.statesMoved, c.stateBytes, c.statesNotMoved,
 		c.pending, c.inFlight, c.failed, c.duration} {
 		ch <- d
 	}
@@ -208,6 +215,9 @@ func (c *collector) collectCounters(ch chan<- prometheus.Metric, n partition.Cou
 	counter(ch, c.panics, n.HandlerPanics)
 	counter(ch, c.recreated, n.ResourcesRecreated)
 	counter(ch, c.raised, n.FencesRaised)
+	counter(ch, c.statesMoved, n.StatesMoved)
+	counter(ch, c.stateBytes, n.StateBytes)
+	counter(ch, c.statesNotMoved, n.StatesNotMoved)
 	for record, rejected := range n.RecordsRejected {
 		counter(ch, c.rejected, rejected, record)
 	}

@@ -45,6 +45,7 @@ func TestCollector(t *testing.T) {
 			Rebalances: 1, RebalanceDuration: 1500 * time.Millisecond, SlotsMoved: 7, KeysMoved: 70, Emergencies: 2,
 			LeaseUncertain: 3, HandoffsForced: 4, StalePinsFreed: 5, StreamRollbacks: 6, HandlerPanics: 8, ResourcesRecreated: 9, FencesRaised: 11,
 			RecordsRejected: map[string]uint64{"map": 0, "claim": 1}, Queued: 12, Retried: 13, DeadLettered: 14,
+			StatesMoved: 16, StateBytes: 1700, StatesNotMoved: 18,
 		},
 		HandoffPause: histogramOf(3*time.Millisecond, 2500*time.Microsecond, 5*time.Millisecond, 2500*time.Millisecond),
 		Detection:    histogramOf(time.Minute, time.Second, 30*time.Second),
