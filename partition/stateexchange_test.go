@@ -204,6 +204,19 @@ func TestStateExchange(t *testing.T) {
 			t.Error("the rest was not read")
 		}
 	})
+	t.Run("an Import that does not read to the end of a broken state", func(t *testing.T) {
+		t.Parallel()
+		r := newExchangeRig(t, nil)
+		r.from.export = func(context.Context) (io.Reader, error) {
+			return brokenAfter(make([]byte, 10*stateChunk), errors.New("broken")), nil
+		}
+		r.to.importer = func(_ context.Context, state io.Reader) error {
+			_, err := io.ReadFull(state, make([]byte, 10))
+			return err
+		}
+		r.move()
+		r.did(r.to, "import [3]", "prepare [3]")
+	})
 	t.Run("a reader that is closed", func(t *testing.T) {
 		t.Parallel()
 		r := newExchangeRig(t, nil)
