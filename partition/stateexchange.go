@@ -48,11 +48,12 @@ func (x *stateExchange) listen(self record.Process) {
 		x.log.Error("Subscribing for requests for the states of slots failed.", "err", err)
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.sub != nil {
-		_ = x.sub.Unsubscribe()
-	}
+	former := x.sub
 	x.self, x.sub = self, sub
+	x.mu.Unlock()
+	if former != nil {
+		_ = former.Unsubscribe()
+	}
 }
 
 func (x *stateExchange) identity() record.Process {
@@ -229,22 +230,26 @@ func (x *stateExchange) asked(msg *nats.Msg) {
 		return
 	}
 
-	asked := stateAsked{v, msg.Reply}
+	// Only the first chunk: the requests that are under way when a state ends need no answer.
+	if asked := (stateAsked{v, msg.Reply}); !x.pass(asked) && v.Chunk == 0 {
+		x.answer(asked, record.StateChunk{Outcome: record.StateNone}, nil)
+	}
+}
+
+// pass gives a request to the offer that it is for. It reports whether there is one.
+func (x *stateExchange) pass(asked stateAsked) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	o := x.offers[generation{v.Layout, v.Slots}.place(v.Slot)]
-	if o == nil || !o.isFor(v) {
-		// Only the first chunk: the requests that are under way when a state ends need no answer.
-		if v.Chunk == 0 {
-			(&stateOffer{stateExchange: x}).answer(asked, record.StateChunk{Outcome: record.StateNone}, nil)
-		}
-		return
+	o := x.offers[generation{asked.Layout, asked.Slots}.place(asked.Slot)]
+	if o == nil || !o.isFor(asked.StateRequest) {
+		return false
 	}
-	o.transfer = v.Transfer
+	o.transfer = asked.Transfer
 	select {
 	case o.requests <- asked:
-	default: // more than the window: no such worker exists, and this one gets its answer in time
+	default: // more than the window: no worker asks for that
 	}
+	return true
 }
 
 // isFor reports whether a request is of the handoff that the state is offered for, and of the one

@@ -120,11 +120,12 @@ func (o *stateOffer) send(asked stateAsked) (err error) {
 
 var errOfferOver = errors.New("it took longer than Config.State.Timeout, or the slot went elsewhere")
 
-// answer answers a request, with its number.
-func (o *stateOffer) answer(asked stateAsked, about record.StateChunk, data []byte) {
+// answer answers a request, with its number. A client that reconnects may keep it waiting, so the
+// exchange's lock must not be held.
+func (x *stateExchange) answer(asked stateAsked, about record.StateChunk, data []byte) {
 	about.Schema, about.Transfer, about.Chunk = record.Schema, asked.Transfer, asked.Chunk
 	header := nats.Header{record.StateHeader: []string{string(record.Encode(about))}}
-	_ = o.nc.PublishMsg(&nats.Msg{Subject: asked.reply, Header: header, Data: data})
+	_ = x.nc.PublishMsg(&nats.Msg{Subject: asked.reply, Header: header, Data: data})
 }
 
 // chunkSize is how many bytes one message has. The servers' limit is of the header, too.

@@ -94,7 +94,8 @@ var ErrRunTwice = errors.New("it was run before: a worker runs once, make anothe
 
 // Run joins the group, takes its share of the keys and works until ctx ends;
 // then it hands off what it has, waits for the handlers that run, and returns
-// nil. Leaving takes at most Config.Rebalance.LeaveTimeout. It makes what Provision makes
+// nil. Leaving takes at most Config.Rebalance.LeaveTimeout, and with a StateMover another
+// Config.State.Timeout until the states that it has given away were fetched. It makes what Provision makes
 // if nobody has. A worker runs once: the second call returns ErrRunTwice.
 //
 // While the connection is away Run keeps trying; it returns an error only when
