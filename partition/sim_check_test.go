@@ -192,6 +192,7 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 		return false
 	case audit.Applied:
 		c.total++
+		c.s.states.applied(w, h)
 	case audit.Repeated:
 	}
 	return true

@@ -100,6 +100,8 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 		w.handle(e)
 	case interruptEffect:
 		w.runs[e.run].interrupt(e.call)
+	case loadEffect, stopLoadEffect, exportEffect:
+		w.carryOutState(e)
 	case serveEffect:
 		w.serve(e)
 	case replyEffect:

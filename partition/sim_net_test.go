@@ -45,6 +45,7 @@ func (q *simQueue) Pop() any {
 
 // sim is one run.
 type sim struct {
+	states    *simStates // nil without the variant
 	seed      uint64
 	rng       *rand.Rand
 	now       time.Duration

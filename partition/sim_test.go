@@ -347,6 +347,8 @@ type simVariant struct {
 	several bool
 	// calls: callers call keys.
 	calls bool
+	// states: most workers have state that moves with the slots.
+	states bool
 }
 
 func TestSimulation(t *testing.T) { simulateSeeds(t, simVariant{}, "plain") }

@@ -43,6 +43,7 @@ type simWorker struct {
 	yielders  map[record.Process]bool // that its leader knew of when it planned
 
 	delivery     *delivery
+	mover        *simMover // nil: its handler has no state to move
 	runs         map[uint64]*simRun
 	settled      map[int]simSettled // the last message of each key that it has settled
 	looking      int                // looks at streams that are under way
@@ -79,6 +80,9 @@ func (s *sim) startWorker() *simWorker {
 	w.delivery = newDelivery(s.cfg, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
+	if s.variant.states && s.started%5 > 0 {
+		w.moveState()
+	}
 	s.workers = append(s.workers, w)
 	s.logf("%s: process starts", w)
 	w.link.server, w.link.client = s.srv.up, s.srv.up

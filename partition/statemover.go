@@ -17,6 +17,9 @@ import (
 // handoff, since the old owner still changes the state. If Prepare fails, that is an event, and the
 // slot begins all the same; a handler that can't do without its state returns Unavailable then.
 //
+// After a takeover a former owner may still write to the handler's store, with a lower fence than any
+// message has here, while Prepare reads it or later. So a write should expect what was read.
+//
 // Both contexts end after Config.State.Timeout, and when the slot goes elsewhere. The methods must
 // return then: the slot waits for an Import, so that it never changes the state beside a message.
 // A panic is an error of the type *PanicError.
