@@ -279,7 +279,11 @@ func stateMoves(t *testing.T, on servers) {
 	for _, e := range g.seen(event.StateNotMoved) {
 		t.Errorf("a state did not move: %s", e.Text())
 	}
-	t.Logf("%d states moved", moved)
+	var slowest time.Duration
+	for _, e := range g.seen(event.StateMoved) {
+		slowest = max(slowest, e.Duration)
+	}
+	t.Logf("%d states moved, the slowest in %v", moved, slowest)
 }
 
 // TestStateOfAKilledWorker: an old owner that is killed while it exports is not waited for. Nothing is
