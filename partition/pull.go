@@ -103,9 +103,10 @@ func (p *puller) newStateExchange() *stateExchange {
 		return nil
 	}
 	preparer, _ := find[Preparer](p.handler)
+	note := func(e event.Event) { p.reports.post(noteInput{e}) }
 	return &stateExchange{
-		cfg: p.cfg, nc: p.nc, log: p.cfg.Logger, handler: h, preparer: preparer, guard: p.guard,
-		note:     func(e event.Event) { p.reports.post(noteInput{e}) },
+		cfg: p.cfg, nc: p.nc, log: p.cfg.Logger, handler: h, guard: p.guard, note: note,
+		prepares: statePrepares{preparer: preparer, guard: p.guard, timeout: p.cfg.Rebalance.PrepareTimeout, gather: prepareGather, note: note},
 		released: p.released, step: p.step, wg: &p.wg,
 		offers: make(map[place]*stateOffer), loads: make(map[uint64]context.CancelFunc),
 	}

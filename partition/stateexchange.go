@@ -22,12 +22,12 @@ type stateExchange struct {
 	nc       *nats.Conn
 	log      *slog.Logger
 	handler  StateMover
-	preparer Preparer // nil: the handler has none
 	guard    guard
 	note     func(event.Event)
 	released func(Slots)
 	step     func(deliveryInput)
 	wg       *sync.WaitGroup // of loads
+	prepares statePrepares
 
 	mu     sync.Mutex
 	self   record.Process
@@ -35,6 +35,7 @@ type stateExchange struct {
 	offers map[place]*stateOffer
 	loads  map[uint64]context.CancelFunc // by run
 	open   sync.WaitGroup                // offers
+	closed bool                          // nothing is offered any more
 }
 
 // listen subscribes to the subject of an identity. A worker that has given its identity up keeps the
@@ -67,6 +68,9 @@ func (x *stateExchange) close() {
 	if x.nc.IsClosed() {
 		x.withdraw(func(*stateOffer) bool { return true })
 	}
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
 	x.open.Wait()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,7 +124,7 @@ func (x *stateExchange) load(ctx context.Context, e loadEffect) bool {
 		return o.place == e.place || o.generation != e.generation && o.shares(e.place)
 	})
 	if e.state == (stateMove{}) {
-		return x.prepare(ctx, e)
+		return x.prepares.prepare(ctx, e.place)
 	}
 
 	begun := time.Now()
@@ -138,7 +142,7 @@ func (x *stateExchange) load(ctx context.Context, e loadEffect) bool {
 	x.note(about)
 	x.log.Warn("The state of a slot could not be had from its old owner; the handler prepares instead.",
 		"slot", e.slot, "from", e.state.peer.ID, "version", e.state.version, "err", err)
-	return x.prepare(ctx, e)
+	return x.prepares.prepare(ctx, e.place)
 }
 
 // fetch has the handler import the state from the old owner. It returns the state's size.
@@ -165,30 +169,20 @@ func (x *stateExchange) fetch(ctx context.Context, e loadEffect) (int64, error) 
 	return t.sink.length, nil
 }
 
-// prepare has the handler prepare for the slot, if it can, and reports whether it has.
-func (x *stateExchange) prepare(ctx context.Context, e loadEffect) bool {
-	if x.preparer == nil || ctx.Err() != nil {
-		return ctx.Err() == nil
-	}
-	bounded, cancel := context.WithTimeout(ctx, x.cfg.Rebalance.PrepareTimeout)
-	defer cancel()
-	err := x.guard.call("Prepare", func() error { return x.preparer.Prepare(bounded, e.only()) })
-	if err != nil && ctx.Err() == nil {
-		x.note(event.Event{Kind: event.PrepareFailed, Err: fmt.Sprintf("slot %d: %v", e.slot, err)})
-	}
-	return err == nil
-}
-
 // only is a slot as a handler is told of it.
 func (p place) only() Slots { return Slots{p.slots, []int{p.slot}} }
 
-// offer offers the state of a slot.
+// offer offers the state of a slot. A slot may be released as late as when the worker ends.
 func (x *stateExchange) offer(e exportEffect) {
 	o := &stateOffer{stateExchange: x, exportEffect: e, requests: make(chan stateAsked, 2*stateWindow), closed: make(chan struct{})}
-	o.ctx, o.end = context.WithTimeout(context.Background(), x.cfg.State.Timeout)
 	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		x.wg.Go(func() { x.released(e.leave) })
+		return
+	}
+	o.ctx, o.end = context.WithTimeout(context.Background(), x.cfg.State.Timeout)
 	x.offers[e.place] = o
-	x.mu.Unlock()
 	x.open.Go(o.run)
 }
 

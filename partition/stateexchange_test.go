@@ -24,6 +24,8 @@ import (
 type scriptedMover struct {
 	export   func(ctx context.Context) (io.Reader, error)
 	importer func(ctx context.Context, state io.Reader) error
+	prepared error // what Prepare returns
+	hang     bool  // Prepare waits for the end of its context
 
 	mu    sync.Mutex
 	calls []string
@@ -61,9 +63,13 @@ func (s *scriptedMover) Import(ctx context.Context, slot Slots, state io.Reader)
 	return err
 }
 
-func (s *scriptedMover) Prepare(_ context.Context, slots Slots) error {
+func (s *scriptedMover) Prepare(ctx context.Context, slots Slots) error {
 	s.did("prepare", slots)
-	return nil
+	if s.hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.prepared
 }
 
 func (s *scriptedMover) Released(slots Slots) { s.did("released", slots) }
@@ -429,6 +435,50 @@ func TestStateOfAWorkerThatFails(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStatePrepares: slots that come together are prepared by one call, each once, and whatever comes
+// of it is of all of them.
+func TestStatePrepares(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fails    error
+		complete bool
+	}{"well": {nil, true}, "with an error": {errors.New("broken"), false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newExchangeRig(t, nil)
+			r.to.prepared, r.new.prepares.gather = tt.fails, 300*time.Millisecond
+			for i, slot := range []int{6, 2, 4} {
+				r.new.execute(loadEffect{place: generation{1, 8}.place(slot), run: uint64(i)})
+			}
+			r.new.execute(loadEffect{place: generation{2, 16}.place(3), run: 3})
+			for range 4 {
+				if complete := r.result(5 * time.Second); complete != tt.complete {
+					t.Errorf("complete is %t, want %t", complete, tt.complete)
+				}
+			}
+			calls := r.to.done()
+			slices.Sort(calls)
+			if want := []string{"prepare [2 4 6]", "prepare [3]"}; !slices.Equal(calls, want) {
+				t.Errorf("the calls are %q, want %q", calls, want)
+			}
+			if tt.fails != nil && !strings.Contains(r.told(event.PrepareFailed).Err, "broken") {
+				t.Error("the event doesn't say why")
+			}
+		})
+	}
+	t.Run("that goes elsewhere", func(t *testing.T) {
+		t.Parallel()
+		r := newExchangeRig(t, nil)
+		r.to.hang = true
+		r.new.execute(loadEffect{place: rigSlot, run: 1})
+		r.did(r.to, "prepare [3]")
+		r.new.execute(stopLoadEffect{1})
+		if r.result(time.Second) {
+			t.Error("it is complete")
+		}
+	})
 }
 
 // TestStateIsWithdrawn: a slot that comes back, and a load that is of no use any more, end what is

@@ -9,7 +9,8 @@ import (
 // moves with the slot in a planned handoff. Both workers' handlers must be one; otherwise, and
 // whenever the state can't be had, the new owner calls Prepare.
 //
-// The slots that are passed have one slot each. Neither method is called while Handle, HandleCall,
+// Both are called for one slot at a time. Prepare is called for those together that need it at about
+// the same time. Neither method is called while Handle, HandleCall,
 // Prepare or Released is called for that slot.
 //
 // A StateMover gets the state of a slot before its first message or call: by Import in a handoff, or
