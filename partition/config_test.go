@@ -60,7 +60,8 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		Lease: Lease{Heartbeat: -1, TTL: time.Millisecond, Margin: time.Hour, IDTTL: time.Microsecond,
 			SuspicionGrace: -1, SuspicionMargin: -1, ProbeInterval: -1},
 		Rebalance: Rebalance{ColdWindow: -1, PlannedWindow: -1, LeaveWindow: -1, PrepareTimeout: -1, HandoffTimeout: -1, LeaveTimeout: -1},
-		Delivery:  Delivery{MaxHandlers: -1, HandlerTimeout: -1, RetryDelay: -1, AckWait: time.Millisecond}}
+		Delivery:  Delivery{MaxHandlers: -1, HandlerTimeout: -1, RetryDelay: -1, AckWait: time.Millisecond},
+		State:     StateHandoff{Timeout: -1, MaxBytes: -1}}
 	_, err := c.resolve().validate()
 	if err == nil {
 		t.Fatal("it is valid")
@@ -68,7 +69,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	for _, field := range []string{"Name", "Stream", "Subject", "Slots", "Storage.Replicas", "Storage.MaxAge", "Identity.PoolSize", "Identity.Capacity",
 		"Lease.Heartbeat", "Lease.SuspicionGrace", "Lease.SuspicionMargin", "Lease.ProbeInterval", "Lease.TTL", "Lease.Margin", "Lease.IDTTL",
 		"Rebalance.ColdWindow", "Rebalance.PlannedWindow", "Rebalance.LeaveWindow", "Rebalance.PrepareTimeout", "Rebalance.HandoffTimeout",
-		"Rebalance.LeaveTimeout", "Delivery.RetryDelay", "Delivery.HandlerTimeout", "Delivery.AckWait", "Delivery.MaxHandlers"} {
+		"Rebalance.LeaveTimeout", "Delivery.RetryDelay", "Delivery.HandlerTimeout", "Delivery.AckWait", "Delivery.MaxHandlers", "State.Timeout", "State.MaxBytes"} {
 		if !strings.Contains(err.Error(), "\n"+field+" is ") && !strings.Contains(err.Error(), "\n"+field+": ") {
 			t.Errorf("nothing about %s in: %v", field, err)
 		}
