@@ -268,13 +268,21 @@ func stateMoves(t *testing.T, on servers) {
 	reads, exports := g.l.counts()
 	moved := len(g.seen(event.StateMoved))
 	g.l.check(g.group, g.hs...)
-	for _, e := range g.seen(event.WorkerGone) {
-		if e.Reason != "left" {
-			t.Skipf("the machine is too busy: a worker was taken for dead: %s", e.Text())
+	// On a busy machine a worker may be taken for dead. Then slots are taken over, which is no handoff.
+	others := -first
+	for _, e := range g.seen(event.SlotAcquired) {
+		if e.Reason != "handoff" {
+			others++
 		}
 	}
-	if reads != first || moved == 0 || exports != moved {
-		t.Errorf("%d slots were read of the store again; %d states were exported and %d moved", reads-first, exports, moved)
+	if reads-first > others || moved == 0 {
+		t.Errorf("%d slots were read of the store again, and %d came by no handoff; %d states were exported and %d moved", reads-first, others, exports, moved)
+	}
+	if others > 0 {
+		t.Skipf("the machine is too busy: %d slots were taken over", others)
+	}
+	if exports != moved {
+		t.Errorf("%d states were exported and %d moved", exports, moved)
 	}
 	for _, e := range g.seen(event.StateNotMoved) {
 		t.Errorf("a state did not move: %s", e.Text())
