@@ -259,7 +259,7 @@ func (b *rebalance) planned(in plannedInput) {
 	}
 	if job.optional() {
 		if !worthIt(job) {
-			b.unbalanced = b.unbalanced && job.reason != reasonBalance
+			b.unbalanced = b.unbalanced && (job.reason != reasonBalance || b.unbalancedMeanwhile)
 			b.review() // what came up meanwhile
 			return
 		}
