@@ -34,13 +34,15 @@ func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
 		return err
 	}
 	n.log.report(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
-	for !i.Closed && !n.workOn(ctx, e.InstanceID) && n.urgent(i) && !n.config.stopping() {
+	for !i.Closed && !n.workOn(ctx, i, 0) && n.urgent(i) && !n.config.stopping() {
 		// Another worker has it already, perhaps since the rebalance that came before. It notices the warning
 		// when it renews its claim. If it has died, waiting for the next tick would waste the time that is
 		// left.
-		if err := n.config.Clock.Sleep(ctx, retryPause); err != nil {
+		taken, left := n.takeOver(ctx, []Interruption{i})
+		if taken || len(left) == 0 {
 			break
 		}
+		i = left[0]
 	}
 	return n.log.err()
 }
@@ -86,7 +88,7 @@ func (n interruptions) resume(ctx context.Context) {
 	}
 	var held []Interruption // warnings that another worker has
 	for _, i := range open {
-		if !n.workOn(ctx, i.InstanceID) && n.urgent(i) {
+		if !n.workOn(ctx, i, 0) && n.urgent(i) {
 			held = append(held, i)
 		}
 	}
@@ -106,43 +108,68 @@ func (n interruptions) open(ctx context.Context) (open []Interruption, ok bool) 
 	return open, true
 }
 
-// takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one
-// interval between renewals to tell the two apart. Without this look, the time until the next tick would be
-// lost from a warning's two minutes.
-func (n interruptions) takeOver(ctx context.Context, held []Interruption) {
-	if len(held) == 0 || n.config.stopping() || n.config.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
-		return
+// takeOver takes up the warnings whose workers have died or have released them. A live worker renews its
+// claim, so watching it for claimPatience tells the two apart. Without this look, the time until the claim
+// expires, or even until the next tick, would be lost from a warning's two minutes. It returns the warnings
+// that are still open, as last read, and whether it has worked on one.
+func (n interruptions) takeOver(ctx context.Context, held []Interruption) (taken bool, left []Interruption) {
+	if len(held) == 0 || n.config.stopping() {
+		return false, nil
 	}
-	open, ok := n.open(ctx)
-	if !ok {
-		return
-	}
+	now, watched := n.watch(ctx, held)
 	for _, was := range held {
-		k := slices.IndexFunc(open, func(i Interruption) bool { return i.InstanceID == was.InstanceID })
-		if k < 0 || renewedSince(was, open[k]) || n.config.stopping() {
+		i, open := of(now, was.InstanceID)
+		if !watched || !open || n.config.stopping() {
 			continue
 		}
-		expires := time.Unix(open[k].UntilEpoch+1, 0) // the second that it names still belongs to it
-		if err := n.config.Clock.Sleep(ctx, max(expires.Sub(n.now()), 0)); err != nil {
-			return
+		left = append(left, i)
+		silent := i.Revision == was.Revision
+		if (silent || i.Owner == "") && n.workOn(ctx, i, i.Revision) {
+			taken = true
 		}
-		n.workOn(ctx, was.InstanceID)
+	}
+	return taken, left
+}
+
+// watch reads the open interruptions again and again, for claimPatience or until something was written to each
+// of those that are held.
+func (n interruptions) watch(ctx context.Context, held []Interruption) (now []Interruption, ok bool) {
+	end := n.now().Add(claimPatience)
+	for {
+		if n.config.Clock.Sleep(ctx, min(time.Second, end.Sub(n.now()))) != nil {
+			return nil, false
+		}
+		if now, ok = n.open(ctx); !ok {
+			return nil, false
+		}
+		silent := slices.ContainsFunc(held, func(was Interruption) bool {
+			i, open := of(now, was.InstanceID)
+			return open && i.Revision == was.Revision
+		})
+		if !silent || !n.now().Before(end) {
+			return now, true
+		}
 	}
 }
 
-// renewedSince reports whether an interruption's claim has been renewed, or taken by yet another worker,
-// since it was read before.
-func renewedSince(was, now Interruption) bool {
-	return now.Owner != "" && (now.Fence != was.Fence || now.UntilEpoch != was.UntilEpoch)
+// of returns an instance's interruption.
+func of(list []Interruption, instanceID string) (Interruption, bool) {
+	k := slices.IndexFunc(list, func(i Interruption) bool { return i.InstanceID == instanceID })
+	if k < 0 {
+		return Interruption{}, false
+	}
+	return list[k], true
 }
 
 // workOn claims an interruption and brings it as far as it goes now. False means that it is still to be
-// worked on: another worker has claimed it, or an event has changed its kind meanwhile.
-func (n interruptions) workOn(ctx context.Context, instanceID string) bool {
+// worked on: another worker has claimed it, or an event has changed its kind meanwhile. silent is
+// ClaimInterruption's Silent.
+func (n interruptions) workOn(ctx context.Context, i Interruption, silent int64) bool {
+	instanceID := i.InstanceID
 	r := newRun(n.config, n.id+"/"+instanceID, nil)
 	defer func() { n.log.include(r.log) }()
 	c := &claimedInterruption{run: r}
-	claimed, err := c.claim(ctx, instanceID)
+	claimed, err := c.claim(ctx, instanceID, silent)
 	if err != nil {
 		c.log.fail(ctx, "claiming an interruption", err)
 	}

@@ -18,13 +18,14 @@ type claimedInterruption struct {
 }
 
 // claim takes an interruption to work on it; false without an error means that another worker has it, or that
-// it is closed.
-func (c *claimedInterruption) claim(ctx context.Context, instanceID string) (bool, error) {
+// it is closed. silent is ClaimInterruption's Silent.
+func (c *claimedInterruption) claim(ctx context.Context, instanceID string, silent int64) (bool, error) {
 	start, self := c.now(), c.config.self
 	i, err := c.state.applyInterruption(ctx, instanceID, ClaimInterruption{
 		Owner:   c.id,
 		Holder:  self.holder,
 		Process: self.process,
+		Silent:  silent,
 		Now:     start,
 		TTL:     claimTenure.ttl,
 	})

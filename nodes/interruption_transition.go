@@ -53,12 +53,22 @@ func (t OpenInterruption) Apply(i Interruption) (Interruption, error) {
 
 // ClaimInterruption takes an open interruption to work on it, if no other worker does. Owner must be new for
 // every attempt.
+//
+// A claim may be taken from a worker that is slow instead of dead. This is safe because of the fence:
+//
+//  1. The slow worker has sent its next call, for example a launch, and hangs.
+//  2. This worker takes the claim, which raises the fence, and reads what the other one has written down: its
+//     intent, with the token of that launch. It repeats the request and gets the same instance.
+//  3. The slow worker goes on. Its fact carries the old fence, so the store refuses it, and it stops.
 type ClaimInterruption struct {
 	Owner   string
 	Holder  string // Config.Holder; "": none
 	Process string // one run of a program; unlike Holder it never comes again
-	Now     time.Time
-	TTL     time.Duration
+	// Silent is the revision that the item has had for claimPatience: its owner has not even renewed its claim.
+	// 0: not watched. Revisions grow with every write, so an owner that has written since keeps the claim.
+	Silent int64
+	Now    time.Time
+	TTL    time.Duration
 }
 
 // Name returns claimInterruption.
@@ -71,7 +81,7 @@ func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 		return i, &RefusedError{Transition: t.Name(), Condition: errNotRecorded, Detail: "not open"}
 	case i.Owner == t.Owner:
 		return i, nil
-	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i):
+	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i) && !t.silent(i):
 		return i, &RefusedError{
 			Transition: t.Name(),
 			Condition:  ErrLeaseHeld,
@@ -87,6 +97,11 @@ func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 // process has died, or this one could not be there. Runs of one process respect each other's claims.
 func (t ClaimInterruption) former(i Interruption) bool {
 	return t.Holder != "" && t.Holder == i.Holder && t.Process != i.Process
+}
+
+// silent reports whether nothing has been written to the item since it was first watched.
+func (t ClaimInterruption) silent(i Interruption) bool {
+	return t.Silent != 0 && t.Silent == i.Revision
 }
 
 // InterruptionStep is one fact about an interruption, written by the holder of its claim.

@@ -26,11 +26,17 @@ type tenure struct {
 
 var (
 	tickTenure = tenure{ttl: leaseTTL, renew: 20 * time.Second, margin: leaseMargin, slice: 10 * time.Second}
-	// A claim is short, because a warning leaves two minutes and the claim of a worker that died has to
-	// expire first. A short claim is safe: every write under it carries its fence, and an expired one may be
-	// renewed as long as no other worker has taken it.
-	claimTenure = tenure{ttl: 9 * time.Second, renew: 2 * time.Second, margin: 2 * time.Second, slice: 3 * time.Second}
+	// A claim is renewed often, because a warning leaves two minutes and another worker has to notice soon that
+	// this one has died. Every write under it carries its fence, and an expired one may be renewed as long as
+	// no other worker has taken it.
+	claimTenure = tenure{ttl: 9 * time.Second, renew: time.Second, margin: 2 * time.Second, slice: 2 * time.Second}
 )
+
+// claimPatience is how long a warning's claim is watched before it is taken from a worker that writes nothing.
+// It is longer than the longest call between two renewals by rule, a slice, so that a live worker keeps its
+// claim. One that is slow instead of dead loses it, which costs nothing but its work on the warning: the store
+// refuses its writes from then on.
+const claimPatience = 3500 * time.Millisecond
 
 // ErrLeaseLost says that the lease was lost while a tick ran. The tick does nothing more.
 var ErrLeaseLost = errors.New("the lease was lost")

@@ -69,8 +69,8 @@ func TestACrashDuringAWarning(t *testing.T) {
 		most        time.Duration
 	}{
 		{"the same daemon, restarted", "host:9808", "host:9808", time.Second},
-		{"another process", "host:9808", "other:9808", 10 * time.Second},
-		{"processes without a name", "", "", 10 * time.Second},
+		{"another process", "host:9808", "other:9808", 5 * time.Second},
+		{"processes without a name", "", "", 5 * time.Second},
 	} {
 		for _, call := range []struct {
 			name string
@@ -167,28 +167,124 @@ func (k *renews) Before(string) error {
 
 func (*renews) After(_ string, err error) error { return err }
 
-// TestClaimsOfFormerProcesses: only a claim of an earlier process of the same holder is taken before its time.
+// TestAWarningsClaimIsCheap counts what renewing a claim writes to the store while a node is drained.
+func TestAWarningsClaimIsCheap(t *testing.T) {
+	s := newSet(t, "ab", nil)
+	s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 100, Grace: 60 * time.Second})
+	e := s.Announce(nodes.Warning, w1)
+	if err := s.starts(t, "A", nil, nil).Interrupt(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	renewed := 0
+	for _, w := range s.Ledger() {
+		if w.Kind == sim.WrittenItem && w.Detail == "renewClaim" && w.At.Sub(e.At) < time.Minute {
+			renewed++
+		}
+	}
+	t.Logf("%d renewals in the minute of the drain", renewed)
+	if renewed < 20 || renewed > 60 {
+		t.Errorf("%d renewals in a minute: one every 1 to 3 s is due", renewed)
+	}
+}
+
+// stalls is a process that hangs at a call for a while, during which another one runs.
+type stalls struct {
+	call string
+	then func()
+	done bool
+}
+
+func (h *stalls) Before(call string) error {
+	if call == h.call && !h.done {
+		h.done = true
+		h.then()
+	}
+	return nil
+}
+
+func (*stalls) After(_ string, err error) error { return err }
+
+// TestASlowWorkerLosesItsClaim: it is taken for dead, its call arrives after another worker has finished the same, and nothing is done
+// twice.
+func TestASlowWorkerLosesItsClaim(t *testing.T) {
+	for _, call := range []string{"cloud.Launch", "cluster.Drain", "store.recordReplacement", "store.intendReplacement", "cluster.Cordon"} {
+		t.Run("slow at "+call, func(t *testing.T) {
+			s := newSet(t, "ab", nil)
+			s.AddPodOn(w1, sim.PodSpec{Name: "p", MilliCPU: 100, Grace: 20 * time.Second})
+			e := s.Announce(nodes.Warning, w1)
+			other := s.starts(t, "B", nil, func(c *nodes.Config) { c.Holder = "other" })
+			slow := &stalls{call: call, then: func() {
+				began := s.Clock().Now()
+				if _, err := other.Tick(t.Context()); err != nil {
+					t.Error(err)
+				}
+				taken := slices.IndexFunc(s.Ledger(), func(e sim.Entry) bool {
+					return e.Kind == sim.WrittenItem && e.Actor == "B" && e.Detail == "claimInterruption" && e.At.Sub(began) < 5*time.Second
+				})
+				if taken < 0 {
+					t.Error("the other worker did not take the claim within 5 s")
+				}
+			}}
+			_ = s.starts(t, "A", slow, func(c *nodes.Config) { c.Holder = "slow" }).Interrupt(t.Context(), e)
+			launches, late := 0, 0
+			taken := false
+			for _, e := range s.Ledger() {
+				taken = taken || e.Kind == sim.WrittenItem && e.Actor == "B" && e.Detail == "claimInterruption"
+				if e.Kind == sim.Launched {
+					launches++
+				}
+				if taken && e.Kind == sim.WrittenItem && e.Actor == "A" && e.Detail != "claimInterruption" && e.Detail != "releaseClaim" {
+					late++
+				}
+			}
+			if launches != 1 || s.count(sim.Lost) > 0 {
+				t.Errorf("%d instances launched, %d times pods lost", launches, s.count(sim.Lost))
+			}
+			if late > 0 && !closedBy(s, "A") {
+				t.Errorf("the slow worker wrote %d facts under a claim that it had lost", late)
+			}
+		})
+	}
+}
+
+// closedBy reports whether a process has claimed the interruption again after another one released it.
+func closedBy(s *set, actor string) bool {
+	claims := 0
+	for _, e := range s.Ledger() {
+		if e.Kind == sim.WrittenItem && e.Actor == actor && e.Detail == "claimInterruption" {
+			claims++
+		}
+	}
+	return claims > 1
+}
+
+// TestClaimsOfFormerProcesses: only a claim of an earlier process of the same holder, or of an owner that writes nothing, is taken
+// before its time.
 func TestClaimsOfFormerProcesses(t *testing.T) {
 	now := time.Unix(1000, 0)
-	held := nodes.Interruption{InstanceID: "i-1", Owner: "o1", Holder: "h", Process: "p1", UntilEpoch: 1005, Fence: 3}
+	held := nodes.Interruption{InstanceID: "i-1", Owner: "o1", Holder: "h", Process: "p1", UntilEpoch: 1005, Fence: 3, Revision: 7}
 	for _, tt := range []struct {
 		name            string
 		item            func(*nodes.Interruption)
 		holder, process string
+		silent          int64
 		want            bool
 	}{
-		{"the same holder, another process", nil, "h", "p2", true},
-		{"the same process", nil, "h", "p1", false},
-		{"another holder", nil, "g", "p2", false},
-		{"without a holder", func(i *nodes.Interruption) { i.Holder, i.Process = "", "" }, "", "", false},
-		{"an expired claim", func(i *nodes.Interruption) { i.UntilEpoch = 999 }, "g", "p2", true},
+		{"the same holder, another process", nil, "h", "p2", 0, true},
+		{"the same process", nil, "h", "p1", 0, false},
+		{"another holder", nil, "g", "p2", 0, false},
+		{"without a holder", func(i *nodes.Interruption) { i.Holder, i.Process = "", "" }, "", "", 0, false},
+		{"an expired claim", func(i *nodes.Interruption) { i.UntilEpoch = 999 }, "g", "p2", 0, true},
+		{"an owner that has written nothing since", nil, "g", "p2", 7, true},
+		{"an owner that has written since", nil, "g", "p2", 6, false},
+		{"an item that is watched from its first revision", func(i *nodes.Interruption) { i.Revision = 0 }, "g", "p2", 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			i := held
 			if tt.item != nil {
 				tt.item(&i)
 			}
-			got, changed, err := nodes.AppliedInterruption(i, nodes.ClaimInterruption{Owner: "o2", Holder: tt.holder, Process: tt.process, Now: now, TTL: 9 * time.Second})
+			got, changed, err := nodes.AppliedInterruption(i, nodes.ClaimInterruption{Owner: "o2", Holder: tt.holder, Process: tt.process, Silent: tt.silent, Now: now, TTL: 9 * time.Second})
 			if changed != tt.want || tt.want != (err == nil) {
 				t.Fatalf("taken %t, %v", changed, err)
 			}

@@ -58,6 +58,7 @@ func brokenVariants() []brokenVariant {
 		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
 		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
 		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
+		{"a claim taken under the fence of its former owner", sharedFence, "warning, Spot short", launchedOnce},
 		{"a worker given up at once", onCluster(clusterHooks{view: longAgo}), "a worker that is Ready again in time", longNotReady},
 		{"many workers given up one by one", onCluster(clusterHooks{view: oneDown}), "many workers that are not Ready", longNotReady},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
@@ -584,6 +585,41 @@ type unfencedStep struct{ nodes.InterruptionStep }
 func (u unfencedStep) Apply(i nodes.Interruption) (nodes.Interruption, error) {
 	u.Change(&i)
 	return i, nil
+}
+
+// sharedFence lets a worker take a claim without raising the fence, so that the store can't tell the two apart.
+func sharedFence(_ *stage, p ports) ports {
+	p.Store = sameFence{p.Store}
+	return p
+}
+
+type sameFence struct{ nodes.Store }
+
+func (s sameFence) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (nodes.Interruption, error) {
+	switch t := t.(type) {
+	case nodes.ClaimInterruption:
+		return s.Store.ApplyInterruption(ctx, id, lowClaim{t})
+	case nodes.InterruptionStep:
+		return s.Store.ApplyInterruption(ctx, id, fenceOnly{t})
+	}
+	return s.Store.ApplyInterruption(ctx, id, t)
+}
+
+type lowClaim struct{ nodes.ClaimInterruption }
+
+func (c lowClaim) Apply(i nodes.Interruption) (nodes.Interruption, error) {
+	next, err := c.ClaimInterruption.Apply(i)
+	if err == nil {
+		next.Fence = i.Fence
+	}
+	return next, err
+}
+
+type fenceOnly struct{ nodes.InterruptionStep }
+
+func (f fenceOnly) Apply(i nodes.Interruption) (nodes.Interruption, error) {
+	f.Owner = i.Owner
+	return f.InterruptionStep.Apply(i)
 }
 
 // dedupFlag treats the interruption's item as a mere flag: seen once, done.
