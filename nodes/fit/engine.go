@@ -2,6 +2,7 @@ package fit
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -22,6 +23,8 @@ type engine struct {
 	packing   *packer         // that looks for company
 	companies map[sharing]int // offerings found to be best
 	skip      []bool          // offerings that another one is always as good as
+
+	leastOf func(*kind, *spreadRule) int // in place of least; nil: least itself
 }
 
 // class is a number of pods alike.
@@ -54,32 +57,49 @@ type bin struct {
 func newEngine(m *market, pods []nodes.Pod) *engine {
 	e := &engine{m: m, kinds: newKinds()}
 	for _, p := range pods {
-		c := &class{kind: e.kinds.of(p.Scheduling), pod: p, left: p.N(), needs: p.Requests}
-		c.needs.Pods = 1
-		e.classes = append(e.classes, c)
+		e.classes = append(e.classes, newClass(e.kinds.of(p.Scheduling), p))
 	}
 	return e
 }
 
+func newClass(k *kind, p nodes.Pod) *class {
+	c := &class{kind: k, pod: p, left: p.N(), needs: p.Requests}
+	c.needs.Pods = 1
+	return c
+}
+
 // addNode adds a node that is there, with its pods.
 func (e *engine) addNode(n *nodes.Node) *bin {
+	b := newBin(n)
+	e.bins = append(e.bins, b)
+	for _, p := range n.Pods {
+		if k := e.hold(b, p); k != nil {
+			b.content = append(b.content, portion{&class{kind: k, pod: p}, p.N()})
+		}
+	}
+	return b
+}
+
+// newBin returns a node that is there, with the pods of its DaemonSets alone.
+func newBin(n *nodes.Node) *bin {
 	b := &bin{node: asNode(n.Name, n.Labels, n.Taints), room: n.Allocatable, of: -1, count: 1}
 	b.take(n.Daemon, 1)
 	b.room.Pods -= n.Daemon.Pods
 	b.extra = maps.Clone(n.Extended)
-	e.bins = append(e.bins, b)
-	for _, p := range n.Pods {
-		b.take(p.Requests, p.N())
-		b.room.Pods -= p.N()
-		if p.Scheduling == "" {
-			continue
-		}
-		c := &class{kind: e.kinds.of(p.Scheduling), pod: p}
-		b.use(c.Resources, p.N())
-		b.ports = append(b.ports, c.HostPorts...)
-		b.content = append(b.content, portion{c, p.N()})
-	}
 	return b
+}
+
+// hold gives a bin's room to a pod that runs there, and returns the pod's kind, nil for one without constraints.
+func (e *engine) hold(b *bin, p nodes.Pod) *kind {
+	b.take(p.Requests, p.N())
+	b.room.Pods -= p.N()
+	if p.Scheduling == "" {
+		return nil
+	}
+	k := e.kinds.of(p.Scheduling)
+	b.use(k.Resources, p.N())
+	b.ports = append(b.ports, k.HostPorts...)
+	return k
 }
 
 func (b *bin) take(r nodes.Resources, times int) {
@@ -107,19 +127,24 @@ func (e *engine) start() {
 	for _, c := range e.classes {
 		c.closed = c.problem
 	}
-	slices.SortStableFunc(e.classes, func(a, b *class) int { // what is bound most first, then the biggest
+	order(e.classes)
+}
+
+// order sorts classes as they are placed: what is bound most first, then the biggest.
+func order(classes []*class) {
+	slices.SortStableFunc(classes, func(a, b *class) int {
 		if a.free() != b.free() {
 			if b.free() {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Compare(e.size(b), e.size(a))
+		return cmp.Compare(b.size(), a.size())
 	})
 }
 
 // size makes amounts of different resources comparable: a core weighs as much as 4 GiB, about the ratio at which EC2 sells them.
-func (e *engine) size(c *class) float64 {
+func (c *class) size() float64 {
 	return math.Max(float64(c.needs.MilliCPU)/1000, float64(c.needs.Memory)/(4<<30))
 }
 
@@ -222,10 +247,7 @@ func (b *bin) unbearable(k *kind) *rule {
 // leasts are those of the kind's spread constraints.
 func (e *engine) allows(k *kind, b *bin, leasts []int) (reason string) {
 	if r := b.unbearable(k); r != nil {
-		if slices.Contains(k.without, r) {
-			return "its anti-affinity rules out every " + r.key + " that has room"
-		}
-		return "the anti-affinity of other pods rules out every " + r.key + " that has room"
+		return unbearableText(k, r)
 	}
 	for _, r := range k.with {
 		d, ok := b.domain(r.key)
@@ -245,6 +267,15 @@ func (e *engine) allows(k *kind, b *bin, leasts []int) (reason string) {
 		}
 	}
 	return ""
+}
+
+const portTaken = "its host port is taken"
+
+func unbearableText(k *kind, r *rule) string {
+	if slices.Contains(k.without, r) {
+		return "its anti-affinity rules out every " + r.key + " that has room"
+	}
+	return "the anti-affinity of other pods rules out every " + r.key + " that has room"
 }
 
 // least returns the fewest selected pods that a domain of a spread constraint has, counting the domains of nodes that are there, of
@@ -317,7 +348,7 @@ func (e *engine) placeOn(c *class, bins []*bin) {
 func (e *engine) placeEach(c *class, open []*bin) []*bin {
 	open = slices.DeleteFunc(open, func(b *bin) bool { return b.never(c) })
 	for c.left > 0 {
-		b := e.choose(c, open)
+		b := e.choose(c, slices.Values(open))
 		if b == nil {
 			break
 		}
@@ -332,11 +363,11 @@ func (e *engine) placeEach(c *class, open []*bin) []*bin {
 
 // choose returns the bin for one pod: of those that allow it the one with the fewest pods that its first spread constraint counts,
 // then the first; nil if none allows it.
-func (e *engine) choose(c *class, bins []*bin) *bin {
+func (e *engine) choose(c *class, bins iter.Seq[*bin]) *bin {
 	var best *bin
 	fewest := math.MaxInt
 	leasts := e.leasts(c.kind)
-	for _, b := range bins {
+	for b := range bins {
 		n := 0
 		if len(c.spread) > 0 {
 			d, _ := b.domain(c.spread[0].key)
@@ -354,8 +385,12 @@ func (e *engine) choose(c *class, bins []*bin) *bin {
 
 func (e *engine) leasts(k *kind) []int {
 	out := make([]int, len(k.spread))
+	least := e.least
+	if e.leastOf != nil {
+		least = e.leastOf
+	}
 	for i, s := range k.spread {
-		out[i] = e.least(k, s)
+		out[i] = least(k, s)
 	}
 	return out
 }
@@ -376,7 +411,7 @@ func (e *engine) refusal(c *class) string {
 		case b.capacity(c, 1) == 0:
 			n, reason = 2, "none that it may run on has room"
 		case collides(b.ports, c.HostPorts):
-			n, reason = 3, "its host port is taken"
+			n, reason = 3, portTaken
 		default:
 			n, reason = 4, e.allows(c.kind, b, leasts)
 		}
