@@ -67,7 +67,7 @@ func TestSelectTargetsIsNotQuadratic(t *testing.T) {
 		o, r := large(nodes)
 		addHuge(&o)
 		f := &countingFit{}
-		targets, passed := selectTargets(o, r, f, 1, at(100000))
+		targets, passed := selectTargets(DefaultPolicy(), o, r, f, 1, at(100000))
 		if len(targets) > 0 || len(passed) != nodes {
 			t.Fatalf("%d targets, %d passed over", len(targets), len(passed))
 		}

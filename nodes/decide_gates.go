@@ -144,7 +144,7 @@ func downGates(g *gates, in inputs, fitter Fitter) (verdict, []Target, []Passed)
 	var targets []Target
 	var passed []Passed
 	if n >= 1 && in.o.FleetKnown {
-		targets, passed = selectTargets(in.o, in.r, fitter, n, in.now)
+		targets, passed = selectTargets(in.p, in.o, in.r, fitter, n, in.now)
 	}
 	why, fits := targetsText(passed)
 	v.need(g.add("down.pods-fit", fits, "all pods of a target", len(targets) > 0 || fits == "yes"), ReasonPodsDontFit, fits)

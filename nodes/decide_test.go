@@ -647,7 +647,7 @@ func TestSelectTargets(t *testing.T) {
 			if c.change != nil {
 				c.change(&o, &r)
 			}
-			targets, passed := selectTargets(o, r, RequestsFit{}, c.n, at(1000))
+			targets, passed := selectTargets(DefaultPolicy(), o, r, RequestsFit{}, c.n, at(1000))
 			var got []string
 			for _, x := range targets {
 				got = append(got, x.InstanceID)
@@ -688,7 +688,7 @@ func TestATargetSaysWhyItGoesBeforeTheNext(t *testing.T) {
 				o.Fleet = append(o.Fleet, readyWorker(i+1, string(z)))
 			}
 			c.change(&o)
-			targets, passed := selectTargets(o, Record{}, RequestsFit{}, 1, at(1000))
+			targets, passed := selectTargets(DefaultPolicy(), o, Record{}, RequestsFit{}, 1, at(1000))
 			if len(targets) != 1 {
 				t.Fatalf("%d targets; passed over %v", len(targets), passed)
 			}

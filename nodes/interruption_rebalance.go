@@ -66,7 +66,7 @@ func (r *rebalance) drain(ctx context.Context) error {
 	if err := s.fleetErr(); err != nil {
 		return err
 	}
-	if why, _ := s.objection(r.item.InstanceID, r.config.Policy.MinWorkers); why != "" {
+	if why, _ := s.objection(r.item.InstanceID, r.config.Policy); why != "" {
 		return r.keep(ctx, why)
 	}
 	if err := r.step(ctx, "markTerminating", func(i *Interruption) { i.Drained, i.Marked = true, true }); err != nil {

@@ -317,7 +317,7 @@ func (j *judge) mark(id string, e *sim.Entry) {
 	if f.Available < j.s.policy.MinWorkers {
 		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
 	}
-	if f.InZone == 0 && f.Elsewhere > 0 {
+	if f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
 		j.fail(zoneKept, "%s was marked as the last of its zone", id)
 	}
 }

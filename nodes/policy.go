@@ -51,11 +51,12 @@ type Policy struct {
 	CooldownUp   time.Duration // since the last completed action, before a scale-up
 	CooldownDown time.Duration // since the last completed action, before a scale-down
 
-	MinWorkers   int // never fewer Ready, uncordoned workers by our own doing
-	MaxWorkers   int // never more pending and running instances, except by open replacements
-	MaxBatchUp   int // most nodes of one scale-up
-	MaxBatchDown int // most nodes of one scale-down
-	PodsPerNode  int // pods that one new node is expected to take
+	MinWorkers   int  // never fewer Ready, uncordoned workers by our own doing
+	EmptyZones   bool // a scale-down may take the last worker of a zone while others have some
+	MaxWorkers   int  // never more pending and running instances, except by open replacements
+	MaxBatchUp   int  // most nodes of one scale-up
+	MaxBatchDown int  // most nodes of one scale-down
+	PodsPerNode  int  // pods that one new node is expected to take
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
 	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
@@ -223,6 +224,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("COOLDOWN_DOWN_SEC", "600", "since the last completed action, before a scale-down", setting.Seconds(func(p *Policy) *time.Duration { return &p.CooldownDown })),
 	setting.New("MIN_WORKERS", "2", "fewest workers", setting.Int(func(p *Policy) *int { return &p.MinWorkers })),
 	setting.New("MAX_WORKERS", "10", "most workers", setting.Int(func(p *Policy) *int { return &p.MaxWorkers })),
+	setting.New("EMPTY_ZONES", "false", "a scale-down may take the last worker of a zone; otherwise each zone keeps one while several have workers", setting.Bool(func(p *Policy) *bool { return &p.EmptyZones })),
 	setting.New("MAX_BATCH_UP", "5", "most nodes per scale-up", setting.Int(func(p *Policy) *int { return &p.MaxBatchUp })),
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),

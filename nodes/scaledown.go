@@ -112,7 +112,7 @@ func (d scaleDown) removeTarget(ctx context.Context, s *survey, id string) (done
 	case started:
 		return d.drainTarget(ctx, s, m)
 	}
-	if why, blame := s.objection(id, d.config.Policy.MinWorkers); why != "" {
+	if why, blame := s.objection(id, d.config.Policy); why != "" {
 		return false, d.fail(ctx, s, blame, why)
 	}
 	m = Removal{
@@ -148,7 +148,7 @@ func (d scaleDown) drainTarget(ctx context.Context, s *survey, m Removal) (done 
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
-	if why, _ := s.objection(id, d.config.Policy.MinWorkers); why != "" {
+	if why, _ := s.objection(id, d.config.Policy); why != "" {
 		return false, d.fail(ctx, s, "", why)
 	}
 	if err := d.state.apply(ctx, MarkTerminating{Fence: d.state.fence, Removal: m}); err != nil {

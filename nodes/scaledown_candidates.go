@@ -26,9 +26,9 @@ type Passed struct {
 // why it was passed over. Each comes from the zone with most workers at that point, the oldest of the zone
 // first, at equal age the one that costs the worker plane least. What one action launched is of equal age,
 // that of the first of it, although the seconds differ in which the cloud took the requests. A zone is never
-// emptied while there are several, and no worker is chosen that could not be drained, or whose pods the
+// emptied while there are several, unless EMPTY_ZONES says so, and no worker is chosen that could not be drained, or whose pods the
 // remaining workers can't take.
-func selectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
+func selectTargets(p Policy, o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []candidate
 	var passed, gone []Passed
 	var remaining []*Node
@@ -48,7 +48,7 @@ func selectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	var chosen []Target
 	var leaving []Pod
 	zones := count(o).zones
-	several := len(zones) > 1
+	keepZones := len(zones) > 1 && !p.EmptyZones
 	fleet := fleetOf(fit, remaining)
 	next := succession{zones: zones, launched: launches(o.Fleet), costs: o.Costs}
 	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not
@@ -57,8 +57,9 @@ func selectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	for len(chosen) < n && len(candidates) > 0 {
 		w := candidates[0].Worker
 		candidates = candidates[1:]
-		if several && zones[w.Instance.Zone] <= 1 {
-			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "last worker of zone " + w.Instance.Zone})
+		if keepZones && zones[w.Instance.Zone] <= 1 {
+			why := fmt.Sprintf("last worker of zone %s (EMPTY_ZONES=false)", w.Instance.Zone)
+			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
 			continue
 		}
 		// Together with the pods of those chosen before: two targets must not both count on the same room.

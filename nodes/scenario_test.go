@@ -385,6 +385,10 @@ func scenarios() []scenario {
 			s.orphan("") // counts, of whichever process
 		}},
 		{name: "one worker in each zone", workers: "ab", length: minutes(6), policy: func(p *nodes.Policy) { p.MinWorkers = 1 }, want: alive(true, w1, w2), setup: idle},
+		{name: "down to no worker over two zones", workers: "ab", length: minutes(16), setup: idle, undone: fleet(0), want: atLeast(0),
+			policy: func(p *nodes.Policy) { p.MinWorkers, p.EmptyZones = 0, true }},
+		{name: "down to one worker over two zones", workers: "aabb", length: minutes(16), setup: idle, undone: fleet(1), want: atLeast(1),
+			policy: func(p *nodes.Policy) { p.MinWorkers, p.EmptyZones = 1, true }},
 		{name: "a warning during another's drain", workers: "aab", length: minutes(14), want: atLeast(2), setup: func(s *stage) {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})

@@ -86,7 +86,7 @@ func (s *survey) nodeOf(id string) NodeRef {
 // objection says why a target may not be removed as things are now, and which instance is to blame for that,
 // if one is. It is asked before a target's drain begins and once more before it is marked, when its own node
 // is cordoned already.
-func (s *survey) objection(id string, minWorkers int) (why, blame string) {
+func (s *survey) objection(id string, p Policy) (why, blame string) {
 	w, ok := s.worker(id)
 	all, inZone, several := s.availableBeside(id)
 	switch {
@@ -96,9 +96,9 @@ func (s *survey) objection(id string, minWorkers int) (why, blame string) {
 		return w.Node.Blocker, id
 	case w.Node.Keep:
 		return "annotated against scale-down", ""
-	case all < minWorkers:
+	case all < p.MinWorkers:
 		return fmt.Sprintf("only %d other workers are available", all), ""
-	case several && inZone == 0:
+	case several && inZone == 0 && !p.EmptyZones:
 		return "it has become the last worker of its zone", ""
 	}
 	return "", ""
