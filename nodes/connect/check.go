@@ -59,7 +59,11 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 		if err != nil {
 			return nil, err
 		}
-		return c.Check(ctx), nil
+		out := c.Check(ctx)
+		if v, err := c.Versions(ctx); err == nil { // otherwise one of those has failed
+			out = append(out, checkK3sVersion(s.EC2, v))
+		}
+		return out, nil
 	})
 	part(3, "prometheus: open", "see to PROMETHEUS_URL and PROMETHEUS_CA_REF", func(ctx context.Context) ([]nodes.Check, error) {
 		p, err := openProm(ctx, s, o, cloud)

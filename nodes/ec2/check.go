@@ -109,6 +109,11 @@ func (k *checker) template() {
 		if err == nil && image == "" {
 			image = aws.ToString(out.LaunchTemplateVersions[0].LaunchTemplateData.ImageId)
 		}
+		if err == nil && len(out.LaunchTemplateVersions[0].LaunchTemplateData.NetworkInterfaces) > 0 {
+			k.out = append(k.out, nodes.Check{Name: "launch template: network interfaces",
+				Detail: fmt.Sprintf("%s version %s has network interfaces, beside which EC2 accepts no subnet, so every launch fails", t, k.c.LaunchTemplateVersion),
+				Fix:    "make a version without them that names its security groups for the instance, and set LAUNCH_TEMPLATE_VERSION: Muster chooses the subnet"})
+		}
 		k.add("launch template", err, grant("ec2:DescribeLaunchTemplateVersions")+", and correct LAUNCH_TEMPLATE and LAUNCH_TEMPLATE_VERSION", "%s version %s, image %s", t, k.c.LaunchTemplateVersion, image)
 	}
 	if !amiID.MatchString(image) { // a template can name an SSM parameter instead

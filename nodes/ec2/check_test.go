@@ -50,6 +50,7 @@ func TestCheckFindsWhatIsConfiguredWrong(t *testing.T) {
 		{"ec2:DescribeSubnets", "none is available", func(s *setup) { s.config.SubnetTag = ec2.Tag{Key: "no", Value: "where"} }},
 		{"availability zones", "one zone", func(s *setup) { s.config.SubnetIDs = []string{"subnet-a"} }},
 		{"launch template", "does not exist", func(s *setup) { s.api.Templates = map[string]string{"lt-0a1b/6": "ami-1"} }},
+		{"launch template: network interfaces", "has network interfaces", func(s *setup) { s.api.TemplateInterfaces = true }},
 		{"image", "does not exist", func(s *setup) { s.config.AMI = "ami-2"; s.api.Images = []string{"ami-1"} }},
 		{"instance types", "m6g.large can't run an image for x86_64", func(s *setup) { s.config.InstanceTypes = []string{"m6g.large"} }},
 		{"instance types", "do not exist", func(s *setup) { s.config.InstanceTypes = []string{"large"} }},

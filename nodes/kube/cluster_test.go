@@ -415,3 +415,19 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 func lookup(env map[string]string) setting.Lookup {
 	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 }
+
+func TestVersionsAreThoseOfServerAndNodes(t *testing.T) {
+	_, _, c := start(t, kube.Rules{}, "a", "b")
+	v, err := c.Versions(t.Context())
+	if err != nil || v.Server != "v1.36.0+k3s1" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, there := v.Nodes[first]; !there || len(v.Nodes) != len(view(t, c).Nodes) {
+		t.Errorf("nodes %v", v.Nodes)
+	}
+	for kubelet, tooNew := range map[string]bool{"v1.36.9+k3s1": false, "v1.35.0": false, "v1.37.0+k3s1": true, "v2.0.0": true, "": false, "unknown": false} {
+		if kube.TooNew(kubelet, v.Server) != tooNew {
+			t.Errorf("%q beside %s: too new is not %t", kubelet, v.Server, tooNew)
+		}
+	}
+}

@@ -448,9 +448,14 @@ type describeLaunchTemplateVersionsResponse struct {
 }
 
 type wireTemplate struct {
-	ID      string `xml:"launchTemplateId"`
-	Version string `xml:"versionNumber"`
-	ImageID string `xml:"launchTemplateData>imageId"`
+	ID      string          `xml:"launchTemplateId"`
+	Version string          `xml:"versionNumber"`
+	ImageID string          `xml:"launchTemplateData>imageId"`
+	Devices []wireInterface `xml:"launchTemplateData>networkInterfaceSet>item,omitempty"`
+}
+
+type wireInterface struct {
+	DeviceIndex int `xml:"deviceIndex"`
 }
 
 func (c *compute) describeLaunchTemplateVersions(r *request) (any, error) {
@@ -461,7 +466,11 @@ func (c *compute) describeLaunchTemplateVersions(r *request) (any, error) {
 		if c.options.Templates != nil && !ok {
 			return nil, refused("InvalidLaunchTemplateId.VersionNotFound", "The specified launch template version %s/%s does not exist.", template, v)
 		}
-		out.Versions = append(out.Versions, wireTemplate{template, v, cmp.Or(image, "ami-0")})
+		t := wireTemplate{ID: template, Version: v, ImageID: cmp.Or(image, "ami-0")}
+		if c.options.TemplateInterfaces {
+			t.Devices = []wireInterface{{}}
+		}
+		out.Versions = append(out.Versions, t)
 	}
 	return out, nil
 }

@@ -11,16 +11,17 @@ import (
 // Options describe what the region holds besides the simulator's instances, and how it names and pages them. The zero value works: it
 // has every image and template, no parameter and no secret.
 type Options struct {
-	Tag        Tag               // of the cluster's instances and subnets; zero: muster.dev/cluster=NAME, or =sim for a nameless cluster
-	ServerTag  Tag               // of K3s servers; zero: muster.dev/role=control-plane
-	PageSize   int               // most instances of one page of a list; 0: 1,000
-	Parameters map[string]string // of SSM, by name, or by name:version
-	Secrets    map[string]string // of Secrets Manager, by name
-	Images     []string          // IDs of images; nil: every image exists
-	Templates  map[string]string // image by launch template and version, TEMPLATE/VERSION; nil: every template exists
-	Foreign    []nodes.Instance  // instances of others, which carry no tag
-	Actor      string            // in the ledger; "": aws
-	PollUnit   time.Duration     // how long a second of long polling takes; 0: a second
+	Tag                Tag               // of the cluster's instances and subnets; zero: muster.dev/cluster=NAME, or =sim for a nameless cluster
+	ServerTag          Tag               // of K3s servers; zero: muster.dev/role=control-plane
+	PageSize           int               // most instances of one page of a list; 0: 1,000
+	Parameters         map[string]string // of SSM, by name, or by name:version
+	Secrets            map[string]string // of Secrets Manager, by name
+	Images             []string          // IDs of images; nil: every image exists
+	TemplateInterfaces bool              // launch templates have a network interface, beside which a launch may name no subnet
+	Templates          map[string]string // image by launch template and version, TEMPLATE/VERSION; nil: every template exists
+	Foreign            []nodes.Instance  // instances of others, which carry no tag
+	Actor              string            // in the ledger; "": aws
+	PollUnit           time.Duration     // how long a second of long polling takes; 0: a second
 }
 
 // withDefaults returns the options with the values that the zero ones stand for in a cluster.
