@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,7 +69,9 @@ func TestConsole(t *testing.T) {
 	t.Run("a failed worker is counted, shown in its place, and critical", func(t *testing.T) {
 		now := time.Now()
 		f := small(now, 12)
-		c, s := serve(t, Options{Title: "fab 2", Nodes: f.nodePlane, Workers: f.workerPlane})
+		acknowledged := make(chan Command, 1)
+		c, s := serve(t, Options{Title: "fab 2", Nodes: f.nodePlane, Workers: f.workerPlane, Token: "secret",
+			Act: func(_ context.Context, cmd Command) error { acknowledged <- cmd; return nil }})
 		ctx, faults := browser.Open(t, s.URL, 1360, 900)
 		browser.Eventually(ctx, t, healthText+`.includes('12 of 12 workers stable') && `+severityOf+` === 'ok'`)
 		browser.Eventually(ctx, t, `document.title === 'fab 2 · Muster'`)
@@ -91,6 +94,18 @@ func TestConsole(t *testing.T) {
 			t.Errorf("defender-5 was %s and is %s", before, after)
 		}
 		browser.Picture(ctx, t, "made-up-failed")
+
+		// It stays until it is acknowledged, and the expected number stays what it is.
+		browser.Click(ctx, t, `[data-key="acknowledge-failure defender-4"]`)
+		browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "known"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
+		browser.Click(ctx, t, `#ask-go`)
+		if cmd := <-acknowledged; cmd.Name != AcknowledgeFailure || cmd.Target != "defender-4" {
+			t.Errorf("the button asks for %+v", cmd)
+		}
+		f.change(c, func(f *fab) {
+			f.workers.Workers = slices.DeleteFunc(slices.Clone(f.workers.Workers), func(w Worker) bool { return w.ID == "defender-4" })
+		})
+		browser.Eventually(ctx, t, tile("defender-4")+` === null && `+healthText+`.includes('11 of 12 workers')`)
 		noFaults(t, faults)
 	})
 
@@ -152,11 +167,11 @@ func TestConsole(t *testing.T) {
 		c, s := serve(t, Options{Workers: f.workerPlane})
 		ctx, faults := browser.Open(t, s.URL, 1360, 900)
 		browser.Eventually(ctx, t, `document.getElementById('move-rows').textContent.includes('No handoff or takeover since the console started')`)
-		c.SlotMoved(SlotMove{Slot: 7, From: "defender-1", To: "defender-2", At: time.Now(), Pause: 340 * time.Microsecond})
+		c.SlotMoved(SlotMove{Slot: 7, From: "defender-1", To: "defender-2", At: time.Now(), Pause: 650 * time.Microsecond})
 		c.SlotMoved(SlotMove{Slot: 8, From: "defender-1", To: "defender-2", At: time.Now(), Pause: 6200 * time.Millisecond, Takeover: true})
 		c.SlotMoved(SlotMove{Slot: 9, To: "defender-2", At: time.Now(), Pause: -1, Takeover: true})
 		browser.Eventually(ctx, t, `document.querySelectorAll('[data-move=takeover]').length === 2 && document.querySelectorAll('[data-move=handoff]').length === 1`)
-		browser.Eventually(ctx, t, `document.querySelector('[data-move=handoff]').textContent.includes('0.3 ms') && document.getElementById('moves-meta').textContent.includes('pause p50 0.3 ms')`)
+		browser.Eventually(ctx, t, `document.querySelector('[data-move=handoff]').textContent.includes('0.65 ms') && document.getElementById('moves-meta').textContent.includes('pause p50 0.65 ms')`)
 		browser.Eventually(ctx, t, `document.getElementById('move-rows').textContent.includes('6.2 s') && document.querySelector('[data-move=takeover]').textContent.includes('unknown')`)
 		browser.Eventually(ctx, t, `document.getElementById('h-moves').textContent.includes('Handoffs and takeovers')`)
 		noFaults(t, faults)

@@ -256,6 +256,8 @@ const (
 	PauseScaling  = "pause-scaling"  // no new scaling action begins
 	ResumeScaling = "resume-scaling" // they begin again
 	Acknowledge   = "acknowledge"    // Target is the alarm's ID
+	// AcknowledgeFailure removes a failed worker from the console. Target is its ID. It starts no replacement.
+	AcknowledgeFailure = "acknowledge-failure"
 )
 
 // DrainFor is how long a worker that is drained from the console takes no slots, unless it is undrained before: the person who drained

@@ -19,8 +19,9 @@ import (
 
 // commands carry out what a person asks for on the console.
 type commands struct {
-	plane   *WorkerPlane
-	cluster func() *Cluster // nil while there is none
+	plane    *WorkerPlane
+	cluster  func() *Cluster // nil while there is none
+	failures *failures
 }
 
 // act carries out one command.
@@ -36,6 +37,11 @@ func (c commands) act(ctx context.Context, cmd console.Command) error {
 		return c.drain(ctx, cmd.Target, time.Time{})
 	case console.Acknowledge:
 		return c.acknowledge(ctx, cmd.Target, by, cmd.Reason)
+	case console.AcknowledgeFailure:
+		if !c.failures.acknowledge(cmd.Target) {
+			return fmt.Errorf("%w: no failed worker %q is shown", console.ErrUnknownTarget, cmd.Target)
+		}
+		return nil
 	case console.PauseScaling, console.ResumeScaling:
 		t := c.cluster()
 		if t == nil {

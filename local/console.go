@@ -51,7 +51,7 @@ type standing struct {
 // newScreen returns the console of planes that may still be starting; what isn't there yet is not shown. A nil cluster stands for none.
 func newScreen(w *WorkerPlane, cluster *atomic.Pointer[Cluster]) (*screen, error) {
 	s := &screen{plane: w, cluster: cluster, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
-	o := console.Options{Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Token: w.o.Token, Act: commands{w, s.nodePlane}.act}
+	o := console.Options{Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Token: w.o.Token, Act: commands{w, s.nodePlane, s.failures}.act}
 	if cluster != nil {
 		o.Nodes = s.nodes
 	}

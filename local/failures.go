@@ -11,10 +11,10 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// How long the console shows a failed worker that no worker has replaced under its ID.
+// How long the console shows a failed worker whose ID no other worker has claimed. A person may acknowledge it before.
 const (
-	failedShown    = time.Hour
 	replacedFailed = 5 * time.Minute // where as many as there should be are there again
+	unknownFailed  = time.Hour       // where it isn't known how many there should be
 )
 
 // leaseGone is the reason for a worker whose lease is gone while no leader was there to report it.
@@ -27,10 +27,13 @@ type failures struct {
 	left   map[string]uint64 // by stable ID: the claim whose holder left in good order
 	joined map[string]time.Time
 	byID   map[string]console.Failure
+	// acknowledged has the time of the failure that a person acknowledged, by stable ID: a later one of the same ID is shown again.
+	acknowledged map[string]time.Time
 }
 
 func newFailures() *failures {
-	return &failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{}}
+	return &failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
+		acknowledged: map[string]time.Time{}}
 }
 
 // follow takes in an event. at is our own time.
@@ -95,16 +98,28 @@ func (f *failures) now(at time.Time, states map[string]state.State, expected int
 	for id := range f.byID {
 		delete(states, id)
 	}
-	replaced, shown := expected > 0 && len(states) >= expected, failedShown
-	if replaced {
-		shown = replacedFailed
-	}
+	replaced := expected > 0 && len(states) >= expected
 	out := map[string]console.Failure{}
 	for id, failure := range f.byID {
-		if at.Sub(failure.At) < shown {
-			failure.Replaced = replaced
-			out[id] = failure
+		age := at.Sub(failure.At)
+		over := replaced && age >= replacedFailed || expected == 0 && age >= unknownFailed
+		if over || f.acknowledged[id] == failure.At {
+			continue
 		}
+		failure.Replaced = replaced
+		out[id] = failure
 	}
 	return out
+}
+
+// acknowledge has a failed worker no longer shown. It reports whether there is one of that ID.
+func (f *failures) acknowledge(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	failure, failed := f.byID[id]
+	if !failed || f.acknowledged[id] == failure.At {
+		return false
+	}
+	f.acknowledged[id] = failure.At
+	return true
 }

@@ -93,8 +93,26 @@ func TestFailures(t *testing.T) {
 			_, is := f.now(at(1000).Add(after), map[string]state.State{"w-0": state.Stable}, expected)["w-3"]
 			return is
 		}
-		if !shown(30*time.Minute, 2) || !shown(time.Minute, 1) || shown(10*time.Minute, 1) || shown(2*time.Hour, 2) {
+		if !shown(30*time.Minute, 2) || !shown(time.Minute, 1) || shown(10*time.Minute, 1) || !shown(48*time.Hour, 2) || shown(2*time.Hour, 0) {
 			t.Error("it is shown for too long or not for long enough")
+		}
+	})
+	t.Run("it is shown until it is acknowledged, and again when it fails again", func(t *testing.T) {
+		t.Parallel()
+		f := newFailures()
+		f.follow(claimed(0, "w-3", 7), at(0))
+		f.follow(gone(1000, "w-3", 7, "crash"), at(1000))
+		states := func() map[string]state.State { return map[string]state.State{"w-0": state.Stable} }
+		if f.acknowledge("w-0") || !f.acknowledge("w-3") || f.acknowledge("w-3") {
+			t.Error("only w-3 can be acknowledged, and only once")
+		}
+		if got := f.now(at(2000), states(), 2); len(got) != 0 {
+			t.Errorf("acknowledged, and shown: %+v", got)
+		}
+		f.follow(claimed(9000, "w-3", 9), at(9000))
+		f.follow(gone(20000, "w-3", 9, "crash"), at(20000))
+		if got := f.now(at(21000), states(), 2); len(got) != 1 {
+			t.Errorf("failed again, and shown: %+v", got)
 		}
 	})
 }

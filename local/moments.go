@@ -19,7 +19,7 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 	}
 	switch e.Kind {
 	case event.IDClaimed:
-		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
+		return line("", "claimed its stable ID after %s", took(e.Duration))
 	case event.Elected:
 		if e.Worker == e.Peer {
 			return line("", "is the leader, epoch %d", e.Epoch)
@@ -39,19 +39,19 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 	case event.WindowStarted:
 		return line("", "stabilization window of %s (%s)", e.Duration.Round(time.Second), e.Reason)
 	case event.WindowDone:
-		return line("", "window complete after %.1f s: %d workers, %s", e.Duration.Seconds(), e.After, e.Reason)
+		return line("", "window complete after %s: %d workers, %s", took(e.Duration), e.After, e.Reason)
 	case event.Planned:
 		return line("", "planned in %s: %d slots move (%s)", e.Duration.Round(time.Microsecond), e.Count, e.Reason)
 	case event.MapPublished:
 		return line("", "published map version %d for %d workers", e.Version, e.After)
 	case event.Rebalanced:
-		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
+		return line("good", "rebalanced to version %d, %s after the plan", e.Version, took(e.Duration))
 	case event.SlotTakenOver:
 		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
 	case event.LeaseUncertain:
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case event.LeaseConfirmed:
-		return line("good", "resumed after %.1f s", e.Duration.Seconds())
+		return line("good", "resumed after %s", took(e.Duration))
 	case event.IdentityLost, event.HandoffForced, event.PrepareFailed, event.StalePinFreed, event.ResourceRecreated, event.FencesRaised:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case event.StreamRolledBack, event.Panicked:
@@ -62,8 +62,22 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 		}
 		return line("warn", "drains: hands off its slots and takes none for %s", e.Duration.Round(time.Second))
 	case event.Left:
-		return line("", "left after a drain of %.1f s", e.Duration.Seconds())
+		return line("", "left after a drain of %s", took(e.Duration))
 	default:
 	}
 	return m, false
+}
+
+// took writes a duration with the digits that tell short ones apart.
+func took(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.2f ms", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }

@@ -37,7 +37,7 @@ const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
 const money = (v) => "$" + v.toFixed(v >= 1 || v < 0.00005 ? 2 : v >= 0.01 ? 3 : 4);
 // pause is a time in milliseconds. What is best about a handoff is often below one: it keeps its digits.
-const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.1 ? "< 0.1 ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
+const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.01 ? "< 0.01 ms" : ms < 1 ? ms.toFixed(2) + " ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
 const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
 
 // ---- drawing, once a frame, only what changed
@@ -302,7 +302,7 @@ function workerTile(x, most, [text, style]) {
   const swatch = el("i");
   swatch.style.background = colour(x.id);
   return el("div", { class: "tile " + (x.drained ? "s-warn" : x.failed && x.failed.replaced ? "s-bad" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
-    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions && !x.failed ? workerButton(x) : null),
+    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions ? workerButton(x) : null),
     el("span", { class: style, title: text }, text),
     x.pid ? el("span", {}, "process " + x.pid) : null,
     x.failed && !x.slots ? null : el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
@@ -310,6 +310,7 @@ function workerTile(x, most, [text, style]) {
 }
 
 function workerButton(x) {
+  if (x.failed) return button("acknowledge-failure", x.id, `Acknowledge the failure of ${x.id}`, `${x.id} failed ${since(x.failed.at)} ago (${x.failed.reason}). Its tile disappears. Acknowledging starts no replacement, and the number of expected workers stays.`, "Acknowledge", "small");
   return x.drained ? button("undrain-worker", x.id, `Undrain ${x.id}`, `${x.id} takes slots again, with the next plan.`, "Undrain", "small")
     : button("drain-worker", x.id, "Drain " + x.id, `${x.id} hands off its ${plural(x.slots, "slot")} to the others, one planned handoff each, and takes none for an hour or until it is undrained. It keeps running.`, "Drain", "small");
 }
