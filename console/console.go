@@ -34,6 +34,10 @@ type Options struct {
 	Charts   func(ctx context.Context, tool, chamber string) (Charts, error)
 	// Alarms counts the alarms of all chambers. It is called as Nodes and Workers are.
 	Alarms func(context.Context) (AlarmCount, error)
+	// Load measures how messages come and go. It is called every Sample, default 5 s, also while nobody looks.
+	Load   func(context.Context) (Load, error)
+	Sample time.Duration
+	Lookups
 
 	// Token allows actions to a client that sends it; "": the console is read-only.
 	Token string
@@ -61,6 +65,7 @@ const (
 	readTimeout = 5 * time.Second
 	actTimeout  = 20 * time.Second
 	keepAlive   = 15 * time.Second
+	keptMoves   = 10_000
 	maxBacklog  = 1024 // moments that a slow page may be behind before it has to ask again
 )
 
@@ -76,6 +81,8 @@ type Console struct {
 	mu      sync.Mutex
 	moments ring[Moment]
 	moves   ring[SlotMove]
+	loads   ring[Load]
+	drains  map[string]Request // by worker: who asked on this console to drain it
 	seen    readout
 	told    uint64 // the number of the next move when the pages were last woken
 	pages   map[*page]struct{}
@@ -84,11 +91,11 @@ type Console struct {
 
 // readout holds the newest frames of what is read, as JSON; nil for what is not shown.
 type readout struct {
-	nodes, workers, alarms, health []byte
+	nodes, workers, alarms, health, load []byte
 }
 
 func (f readout) equal(g readout) bool {
-	return bytes.Equal(f.nodes, g.nodes) && bytes.Equal(f.workers, g.workers) && bytes.Equal(f.alarms, g.alarms) && bytes.Equal(f.health, g.health)
+	return bytes.Equal(f.nodes, g.nodes) && bytes.Equal(f.workers, g.workers) && bytes.Equal(f.alarms, g.alarms) && bytes.Equal(f.health, g.health) && bytes.Equal(f.load, g.load)
 }
 
 // write adds the frames that differ from those that a page has.
@@ -96,7 +103,7 @@ func (f readout) write(out *bytes.Buffer, has readout) {
 	for _, x := range []struct {
 		name     string
 		now, was []byte
-	}{{"nodes", f.nodes, has.nodes}, {"workers", f.workers, has.workers}, {"alarms", f.alarms, has.alarms}, {"health", f.health, has.health}} {
+	}{{"nodes", f.nodes, has.nodes}, {"workers", f.workers, has.workers}, {"alarms", f.alarms, has.alarms}, {"health", f.health, has.health}, {"load", f.load, has.load}} {
 		if !bytes.Equal(x.now, x.was) {
 			frame(out, x.name, x.now)
 		}
@@ -117,9 +124,10 @@ func New(o Options) (*Console, error) {
 	}
 	o.Refresh = cmp.Or(o.Refresh, 2*time.Second)
 	o.Keep = cmp.Or(o.Keep, 200_000)
+	o.Sample = cmp.Or(o.Sample, 5*time.Second)
 	o.Title = cmp.Or(o.Title, "Muster")
-	c := &Console{o: o, wake: make(chan struct{}, 1), pages: map[*page]struct{}{}}
-	c.moments.limit, c.moves.limit = o.Keep, 2000
+	c := &Console{o: o, wake: make(chan struct{}, 1), pages: map[*page]struct{}{}, drains: map[string]Request{}}
+	c.moments.limit, c.moves.limit, c.loads.limit = o.Keep, keptMoves, loadKept(o.Sample)
 	static, err := fs.Sub(web, "web")
 	if err != nil {
 		return nil, fmt.Errorf("console: reading the page: %w", err)
@@ -131,6 +139,13 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET /api/events", c.getEvents)
 	c.mux.HandleFunc("GET /api/chambers", c.getChambers)
 	c.mux.HandleFunc("GET /api/chambers/{tool}/{chamber}", c.getCharts)
+	c.mux.HandleFunc("GET /api/moves", c.getMoves)
+	c.mux.HandleFunc("GET /api/load", c.getLoad)
+	c.mux.HandleFunc("GET /api/keys/{key}", c.getKey)
+	c.mux.HandleFunc("GET /api/slots/{slot}", c.getSlot)
+	c.mux.HandleFunc("GET /api/alarms", c.getAlarms)
+	c.mux.HandleFunc("GET /api/runs/{tool}/{chamber}/{run}", c.getRun)
+	c.mux.HandleFunc("GET /api/preview", c.getPreview)
 	c.mux.HandleFunc("POST /api/commands", c.postCommand)
 	return c, nil
 }
@@ -207,8 +222,13 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// Run reads the planes while somebody looks, until ctx ends.
+// Run reads the planes while somebody looks, and measures the load, until ctx ends.
 func (c *Console) Run(ctx context.Context) {
+	if c.o.Load != nil {
+		var sampling sync.WaitGroup
+		defer sampling.Wait()
+		sampling.Go(func() { c.sample(ctx) }) // beside the planes: neither waits for a slow other
+	}
 	t := time.NewTicker(c.o.Refresh)
 	defer t.Stop()
 	for {
@@ -240,6 +260,7 @@ func (c *Console) refresh(ctx context.Context) {
 	f := c.read(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	f.load = c.seen.load // measured by itself
 	// A takeover may end without the planes looking any different from the last reading.
 	if f.equal(c.seen) && c.moves.next == c.told {
 		return
@@ -266,6 +287,7 @@ func (c *Console) read(ctx context.Context) (f readout) {
 		if err != nil {
 			v.Error = err.Error()
 		}
+		c.addRequests(&v)
 		s.workers, f.workers = &v, encode(v)
 	}
 	if c.o.Alarms != nil {
@@ -297,6 +319,8 @@ type state struct {
 	Workers json.RawMessage `json:"workers,omitempty"`
 	Alarms  json.RawMessage `json:"alarms,omitempty"`
 	Health  json.RawMessage `json:"health"`
+	Load    json.RawMessage `json:"load,omitempty"`
+	Lookups []string        `json:"lookups"` // what can be looked up
 	Moves   []SlotMove      `json:"moves"`
 	Events  []Moment        `json:"events"`
 	Next    uint64          `json:"next"` // sequence number that the next moment will have
@@ -307,13 +331,13 @@ func (c *Console) getState(w http.ResponseWriter, r *http.Request) {
 	c.refresh(context.WithoutCancel(r.Context()))
 	c.mu.Lock()
 	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.seen.nodes, Workers: c.seen.workers,
-		Alarms: c.seen.alarms, Health: c.seen.health, Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
+		Alarms: c.seen.alarms, Health: c.seen.health, Load: c.seen.load, Lookups: c.o.Lookups.names(), Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
 	c.mu.Unlock()
 	reply(w, s)
 }
 
-// getStream sends what changes as server-sent events: "nodes", "workers", "alarms", "health", "moves", "events", and "gap" when the page
-// has to ask for the timeline again.
+// getStream sends what changes as server-sent events: "nodes", "workers", "alarms", "health", "load", "moves", "events", and
+// "gap" when the page has to ask for the timeline again.
 func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	if !ok {
@@ -387,42 +411,6 @@ func frame(out *bytes.Buffer, event string, data []byte) {
 	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", event, data)
 }
 
-// getEvents pages through the timeline, newest first: before is the sequence number to go back from, plane one plane or several with
-// commas between them.
-func (c *Console) getEvents(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	before, errB := strconv.ParseUint(cmp.Or(q.Get("before"), strconv.FormatUint(1<<63, 10)), 10, 64)
-	limit, errL := strconv.Atoi(cmp.Or(q.Get("limit"), "200"))
-	if errB != nil || errL != nil || limit < 1 || limit > 1000 {
-		problem(w, http.StatusBadRequest, "before is a sequence number, limit 1 to 1000")
-		return
-	}
-	var planes []string
-	if v := q.Get("plane"); v != "" {
-		planes = strings.Split(v, ",")
-	}
-	reply(w, c.search(before, limit, planes, strings.ToLower(q.Get("contains"))))
-}
-
-// search returns moments before a sequence number, newest first. What happens meanwhile is not kept waiting by a long search.
-func (c *Console) search(before uint64, limit int, planes []string, text string) []Moment {
-	const atOnce = 4096
-	match := func(m Moment) bool {
-		return (planes == nil || slices.Contains(planes, m.Plane)) && (text == "" ||
-			strings.Contains(strings.ToLower(m.Text), text) || strings.Contains(strings.ToLower(m.Subject), text) || strings.Contains(m.Kind, text))
-	}
-	found := []Moment{}
-	for {
-		c.mu.Lock()
-		found, before = c.moments.before(found, before, limit, atOnce, match)
-		ended := before <= c.moments.first()
-		c.mu.Unlock()
-		if ended || len(found) >= limit {
-			return found
-		}
-	}
-}
-
 func (c *Console) getChambers(w http.ResponseWriter, r *http.Request) {
 	if c.o.Chambers == nil {
 		problem(w, http.StatusNotFound, "this console shows no chambers")
@@ -483,6 +471,7 @@ func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
 		problem(w, statusOf(err), "%s: %v", what, err)
 		return
 	}
+	c.note(cmd)
 	c.Say(Moment{Plane: "console", Kind: "command", Subject: cmd.Target, Text: what + ": " + why})
 	c.Changed()
 	reply(w, map[string]bool{"ok": true})
@@ -511,3 +500,44 @@ func problem(w http.ResponseWriter, status int, format string, args ...any) {
 	w.WriteHeader(status)
 	_, _ = w.Write(encode(map[string]string{"error": fmt.Sprintf(format, args...)}))
 }
+
+// note remembers who asked to drain a worker.
+func (c *Console) note(cmd Command) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch cmd.Name {
+	case DrainWorker:
+		c.drains[cmd.Target] = Request{At: time.Now().UTC(), By: cmd.By, Reason: cmd.Reason}
+	case UndrainWorker:
+		delete(c.drains, cmd.Target)
+	}
+}
+
+// addRequests says of drained workers who asked for it, and forgets the others: their drain is over.
+func (c *Console) addRequests(v *WorkerPlane) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	drained := map[string]bool{}
+	list := slices.Clone(v.Workers) // the plane's own list stays as it is
+	for i := range list {
+		w := &list[i]
+		r, asked := c.drains[w.ID]
+		if !asked {
+			continue
+		}
+		// The worker's own word of it may come a moment later.
+		drained[w.ID] = !w.Drained.IsZero() || time.Since(r.At) < drainNoticed
+		if !w.Drained.IsZero() {
+			w.DrainedBy = &r
+		}
+	}
+	v.Workers = list
+	for id := range c.drains {
+		if !drained[id] {
+			delete(c.drains, id)
+		}
+	}
+}
+
+// drainNoticed is how long a worker may take to say that it drains.
+const drainNoticed = time.Minute

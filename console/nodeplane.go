@@ -55,6 +55,7 @@ func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 		}
 		v.Nodes = append(v.Nodes, n)
 	}
+	chosen(v.Nodes, s.Decision)
 	if priced {
 		v.CostPerHour = &cost
 	}
@@ -62,6 +63,44 @@ func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 		return cmp.Or(cmp.Compare(a.Zone, b.Zone), a.Launched.Compare(b.Launched), cmp.Compare(a.Instance, b.Instance))
 	})
 	return v
+}
+
+// chosen says of each node whether a scale-down would take it, by the last decision. A decision that doesn't scale down names only
+// the nodes that it passed over: the others would go.
+func chosen(list []Node, d nodes.Decision) {
+	stays := map[string]string{}
+	for _, p := range d.Passed {
+		stays[p.InstanceID] = p.Why
+	}
+	looked := len(d.Passed)+len(d.Targets) > 0
+	for i := range list {
+		why, passed := stays[list[i].Instance]
+		list[i].Stays = why
+		list[i].Goes = looked && !passed && list[i].State != NodeLost && list[i].State != NodeTerminating
+	}
+}
+
+// Foresee adds to the decision what would have to happen for an action to begin.
+func (v *NodePlane) Foresee(o explain.Outlook) {
+	if v.Decision == nil {
+		return
+	}
+	d := *v.Decision
+	if o.Then != nil {
+		what := explain.Count(o.Then.Decision.Nodes, "node") + " launched"
+		if o.Then.Decision.Action == nodes.ScaleDown {
+			what = explain.Count(len(o.Then.Decision.Targets), "node") + " removed"
+		}
+		d.Then = what + " at " + o.Then.At.UTC().Format("15:04:05") + " UTC"
+	}
+	for _, p := range o.Paths {
+		path := Path{Name: p.Name, Earliest: p.Earliest, Needs: []string{}}
+		for _, n := range p.Needs {
+			path.Needs = append(path.Needs, n.What)
+		}
+		d.Next = append(d.Next, path)
+	}
+	v.Decision = &d
 }
 
 func decisionOf(s nodes.Snapshot) *Decision {

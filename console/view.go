@@ -60,8 +60,10 @@ type Node struct {
 	Pods      int       `json:"pods"`
 	Room      int       `json:"room,omitempty"` // how many pods the node takes; 0: unknown
 	Workers   []string  `json:"workers,omitempty"`
-	Deadline  time.Time `json:"deadline,omitzero"` // when the cloud takes it away
-	Note      string    `json:"note,omitempty"`
+	Deadline  time.Time `json:"deadline,omitzero"`  // when the cloud takes it away
+	Note      string    `json:"note,omitempty"`     // why a drain would fail now
+	Goes      bool      `json:"goes,omitempty"`     // the next scale-down takes it
+	Stays     string    `json:"stays,omitempty"`    // why the next scale-down doesn't take it
 	CostHour  float64   `json:"costHour,omitempty"` // US dollars
 	Protected bool      `json:"protected,omitempty"`
 }
@@ -99,6 +101,17 @@ type Decision struct {
 	Means  string    `json:"means,omitempty"` // the reason, as a sentence
 	Detail string    `json:"detail,omitempty"`
 	Gates  []Gate    `json:"gates"`
+	// Next says in sentences what would have to happen for an action to begin, and when at the earliest.
+	Next []Path `json:"next,omitempty"`
+	// Then is what is done if everything stays as it was seen; "": nothing.
+	Then string `json:"then,omitempty"`
+}
+
+// Path is one way to an action, with what it needs.
+type Path struct {
+	Name     string    `json:"name"` // repair, up or down
+	Earliest time.Time `json:"earliest,omitzero"`
+	Needs    []string  `json:"needs"`
 }
 
 // Gate is one condition as it was found.
@@ -163,6 +176,15 @@ type Worker struct {
 	Gaining int       `json:"gaining,omitempty"`
 	Losing  int       `json:"losing,omitempty"`
 	Drained time.Time `json:"drained,omitzero"` // until when it takes no slots; zero: it takes some
+	// DrainedBy says who asked for it on this console; nil: it was not asked for here.
+	DrainedBy *Request `json:"drainedBy,omitempty"`
+}
+
+// Request is what a person asked for on the console.
+type Request struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"` // who they said they are
+	Reason string    `json:"reason"`
 }
 
 // Moment is one event of the timeline.
@@ -223,12 +245,15 @@ type Point struct {
 
 // Alarm is an alarm of a chamber.
 type Alarm struct {
-	ID    string    `json:"id"` // as a command's target
-	At    time.Time `json:"at"`
-	Text  string    `json:"text"`
-	State string    `json:"state"`          // open, acknowledged or cleared
-	By    string    `json:"by,omitempty"`   // who acknowledged it
-	Note  string    `json:"note,omitempty"` // what they said
+	ID      string    `json:"id"` // as a command's target
+	Tool    string    `json:"tool,omitempty"`
+	Chamber string    `json:"chamber,omitempty"`
+	Run     string    `json:"run,omitempty"` // that opened it
+	At      time.Time `json:"at"`
+	Text    string    `json:"text"`
+	State   string    `json:"state"`          // open, acknowledged or cleared
+	By      string    `json:"by,omitempty"`   // who acknowledged it
+	Note    string    `json:"note,omitempty"` // what they said
 }
 
 // Charts is what the page shows of one chamber.

@@ -42,19 +42,30 @@ func (b *backlog) shown(ctx context.Context) (waiting uint64, oldest time.Time, 
 	if time.Since(b.asked) < backlogAge {
 		return b.waiting, b.oldest, nil
 	}
+	t, oldest, err := b.tide(ctx)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	b.asked, b.waiting, b.oldest = t.at, t.waiting, oldest
+	return b.waiting, b.oldest, nil
+}
+
+// tide reads what the streams have stored and what is left of it, with the time at which the oldest message was stored.
+func (b *backlog) tide(ctx context.Context) (t tide, oldest time.Time, err error) {
 	all, err := b.open(ctx)
 	if err != nil {
-		return 0, time.Time{}, fmt.Errorf("reading the backlog: %w", err)
+		return t, oldest, fmt.Errorf("reading the backlog: %w", err)
 	}
-	b.asked, b.waiting, b.oldest = time.Now(), 0, time.Time{}
+	t.at = time.Now()
 	for _, s := range all {
 		state := s.CachedInfo().State // it was read just now
-		b.waiting += state.Msgs
-		if first := state.FirstTime; state.Msgs > 0 && (b.oldest.IsZero() || first.Before(b.oldest)) {
-			b.oldest = first.UTC()
+		t.stored += state.LastSeq
+		t.waiting += state.Msgs
+		if first := state.FirstTime; state.Msgs > 0 && (oldest.IsZero() || first.Before(oldest)) {
+			oldest = first.UTC()
 		}
 	}
-	return b.waiting, b.oldest, nil
+	return t, oldest, nil
 }
 
 // open returns the streams of the messages.

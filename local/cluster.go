@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/daemon"
+	"github.com/muster-dev/muster/nodes/explain"
 	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -55,8 +56,11 @@ type Cluster struct {
 	mu     sync.Mutex
 	pods   map[string]*podProcess
 	latest nodes.Snapshot
-	tickEr error
-	spent  float64 // US dollars
+	// foreseen is what would have to happen after the decision of foreseenAt.
+	foreseen   explain.Outlook
+	foreseenAt time.Time
+	tickEr     error
+	spent      float64 // US dollars
 }
 
 // shown is what shows the node plane to a person.
@@ -443,11 +447,22 @@ func (t *Cluster) scaling() nodes.Switch {
 	return nodes.Switch{Store: t.plane.Store, EventLog: t.plane.EventLog, Clock: t.plane.Clock}
 }
 
+// outlook works out what would have to happen for an action, once for each decision. The caller has the lock.
+func (t *Cluster) outlook() explain.Outlook {
+	if t.foreseenAt.Equal(t.latest.Now) {
+		return t.foreseen
+	}
+	d := nodes.Decider{Policy: t.latest.Policy, Sizer: t.plane.Sizer, Fitter: t.plane.Fitter}
+	t.foreseenAt, t.foreseen = t.latest.Now, explain.Ahead(d, t.latest)
+	return t.foreseen
+}
+
 // nodePlane is the node plane as the console shows it.
 func (t *Cluster) nodePlane(context.Context) (console.NodePlane, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := console.NodePlaneOf(t.latest, t.price)
+	v.Foresee(t.outlook())
 	if v.CostPerHour != nil {
 		spent := t.spent
 		v.CostSoFar = &spent

@@ -58,7 +58,7 @@ func (c commands) act(ctx context.Context, cmd console.Command) error {
 // connection returns the connection to the broker once everything is started.
 func (c commands) connection() (*nats.Conn, error) {
 	if c.plane.seen() == nil {
-		return nil, errors.New("the workers are still starting: try again in a moment")
+		return nil, errStarting
 	}
 	return c.plane.As(role.Console)
 }

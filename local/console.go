@@ -31,6 +31,7 @@ type screen struct {
 	cluster  *atomic.Pointer[Cluster] // nil where there will be none
 	moves    *slotMoves
 	failures *failures
+	load     *load
 
 	mu       sync.Mutex
 	bySlot   []int                // chambers, of as many slots as there are
@@ -51,7 +52,8 @@ type standing struct {
 // newScreen returns the console of planes that may still be starting; what isn't there yet is not shown. A nil cluster stands for none.
 func newScreen(w *WorkerPlane, cluster *atomic.Pointer[Cluster]) (*screen, error) {
 	s := &screen{plane: w, cluster: cluster, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
-	o := console.Options{Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Token: w.o.Token, Act: commands{w, s.nodePlane, s.failures}.act}
+	s.load = &load{running: w.running}
+	o := console.Options{Load: s.measure, Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Lookups: s.lookups(), Token: w.o.Token, Act: commands{w, s.nodePlane, s.failures}.act}
 	if cluster != nil {
 		o.Nodes = s.nodes
 	}
@@ -76,6 +78,15 @@ func (s *screen) nodes(ctx context.Context) (console.NodePlane, error) {
 		return t.nodePlane(ctx)
 	}
 	return console.NodePlane{Nodes: []console.Node{}, Pending: []console.PendingPod{}, Interruptions: []console.Interruption{}}, nil
+}
+
+// measure measures the load once everything is started.
+func (s *screen) measure(ctx context.Context) (console.Load, error) {
+	if s.plane.seen() == nil {
+		return console.Load{}, errStarting
+	}
+	s.load.backlog = s.plane.backlog // nothing else measures
+	return s.load.read(ctx)
 }
 
 // chambersIn returns how many chambers each of n slots has.
@@ -391,7 +402,7 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 }
 
 func alarmOf(a defender.AlarmStatus) console.Alarm {
-	x := console.Alarm{ID: alarmID(a.Chamber, a.Opened), At: a.Since, Text: a.Opened + ": " + a.Reason, State: a.Status()}
+	x := console.Alarm{ID: alarmID(a.Chamber, a.Opened), Tool: a.Chamber.Tool, Chamber: a.Chamber.Name, Run: a.Opened, At: a.Since, Text: a.Opened + ": " + a.Reason, State: a.Status()}
 	if a.Count > 1 {
 		x.Text += fmt.Sprintf(" (%d runs)", a.Count)
 	}

@@ -103,7 +103,7 @@ func (f *failures) now(at time.Time, states map[string]state.State, expected int
 	for id, failure := range f.byID {
 		age := at.Sub(failure.At)
 		over := replaced && age >= replacedFailed || expected == 0 && age >= unknownFailed
-		if over || f.acknowledged[id] == failure.At {
+		if over || f.acknowledged[id].Equal(failure.At) {
 			continue
 		}
 		failure.Replaced = replaced
@@ -117,7 +117,7 @@ func (f *failures) acknowledge(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failure, failed := f.byID[id]
-	if !failed || f.acknowledged[id] == failure.At {
+	if !failed || f.acknowledged[id].Equal(failure.At) {
 		return false
 	}
 	f.acknowledged[id] = failure.At

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/internal/secret"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/explain"
 )
 
 // How the console of a daemon looks at what others pay for.
@@ -25,14 +26,18 @@ type planeConsole struct {
 	plan  *nodes.Reconciler
 	price console.Pricer
 
-	mu   sync.Mutex
-	seen nodes.Snapshot
-	at   time.Time // when that was, by this process's clock
+	sizer  nodes.Sizer
+	fitter nodes.Fitter
+
+	mu    sync.Mutex
+	seen  nodes.Snapshot
+	ahead explain.Outlook // after the decision of seen
+	at    time.Time       // when that was, by this process's clock
 }
 
 // newPlaneConsole returns the console of a plane, and has what the plane writes into its event log from now on shown at once.
 func newPlaneConsole(ctx context.Context, p *plane) (*planeConsole, error) {
-	c := &planeConsole{price: func(instanceType string, market nodes.Market) (float64, bool) {
+	c := &planeConsole{sizer: p.Config.Sizer, fitter: p.Config.Fitter, price: func(instanceType string, market nodes.Market) (float64, bool) {
 		if p.Price == nil {
 			return 0, false
 		}
@@ -93,9 +98,12 @@ func (c *planeConsole) nodePlane(ctx context.Context) (console.NodePlane, error)
 		var s nodes.Snapshot
 		if s, err = c.plan.Plan(reading); err == nil {
 			c.seen, c.at = s, time.Now()
+			c.ahead = explain.Ahead(nodes.Decider{Policy: s.Policy, Sizer: c.sizer, Fitter: c.fitter}, s)
 		}
 	}
-	return console.NodePlaneOf(c.seen, c.price), err
+	v := console.NodePlaneOf(c.seen, c.price)
+	v.Foresee(c.ahead)
+	return v, err
 }
 
 // untimed returns a context that ends with another one and does not show its deadline.

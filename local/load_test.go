@@ -1,0 +1,43 @@
+package local
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	began := at(0)
+	t.Run("rates are of what the broker stored and has left", func(t *testing.T) {
+		t.Parallel()
+		in, out, ok := rates([]tide{{began, 1000, 10}, {began.Add(10 * time.Second), 1600, 110}})
+		if !ok || in != 60 || out != 50 {
+			t.Errorf("%v in, %v out, %t", in, out, ok)
+		}
+		if _, _, ok := rates([]tide{{began, 1000, 10}}); ok {
+			t.Error("one reading has no rate")
+		}
+		if _, _, ok := rates([]tide{{began, 1000, 10}, {began.Add(time.Second), 5, 0}}); ok {
+			t.Error("a stream that was created again has no rate")
+		}
+	})
+	t.Run("quantiles are of the messages since the last reading", func(t *testing.T) {
+		t.Parallel()
+		bounds := []float64{0.001, 0.002, 0.004}
+		before, now := histogram{bounds, []float64{100, 100, 100}}, histogram{bounds, []float64{100, 150, 200}}
+		if p50, ok := now.minus(before).quantile(0.5); !ok || p50 != 0.002 {
+			t.Errorf("p50 %v, %t", p50, ok)
+		}
+		if p99, _ := now.minus(before).quantile(0.99); math.Abs(p99-0.00396) > 1e-9 {
+			t.Errorf("p99 %v", p99)
+		}
+		if _, ok := before.minus(before).quantile(0.5); ok {
+			t.Error("no message has no quantile")
+		}
+		restarted := histogram{bounds, []float64{1, 1, 1}}
+		if got := restarted.minus(now); got.counts[2] != 1 {
+			t.Errorf("a process that began again counts %v", got.counts)
+		}
+	})
+}
