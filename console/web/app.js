@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -49,7 +49,7 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents,
+  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents, load: drawLoad, view: () => drawView(),
 };
 // A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
@@ -85,7 +85,7 @@ function flush() {
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
 // ages stand still while nothing comes: they would be of what may no longer be
-setInterval(() => S.lost ? drawLost() : draw("head", "nodes", "action", "moves", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
+setInterval(() => S.lost ? drawLost() : draw("head", "load", "nodes", "action", "moves", "view", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
 
 // empty says in a panel that there is nothing to show, and why.
 const empty = (text) => el("p", { class: "meta empty" }, text);
@@ -118,12 +118,30 @@ function drawHead() {
     if (drained.length > empty) parts.push(`${drained.length - empty} draining`);
     if (empty) parts.push(`${empty} drained`);
     const waited = w.oldest ? now() - Date.parse(w.oldest) : 0;
-    if (w.waiting) parts.push(plural(w.waiting, "message") + " waiting" + (waited > 2000 ? `, the oldest for ${age(waited)}` : ""));
+    if (S.load) { /* its line says it */ }
+    else if (w.waiting) parts.push(plural(w.waiting, "message") + " waiting" + (waited > 2000 ? `, the oldest for ${age(waited)}` : ""));
     else if (w.version) parts.push("no message waits");
   }
-  if (S.alarms && S.alarms.open) parts.push(plural(S.alarms.open, "open alarm"));
+  if (S.alarms && S.alarms.open && !S.load) parts.push(plural(S.alarms.open, "open alarm"));
   $("health").textContent = parts.join(" · ");
   drawSeverity(S.lost ? "unknown" : h.severity === "ok" && starting(n, w) ? "starting" : h.severity, h.findings || []);
+}
+
+// drawLoad shows the numbers that are looked for first: how much waits, since when, what comes and goes, and alarms.
+function drawLoad() {
+  const l = S.load, a = S.alarms, unknown = !l || l.error;
+  $("load").hidden = !l;
+  if (!l) return;
+  const rate = (v) => (typeof v === "number" ? paras(v) + "/s" : "–"), waits = l.waiting && l.oldest ? now() - Date.parse(l.oldest) : 0;
+  const cell = (name, what, value, style, href, title) => [[name, value, style].join(), () => el("div", { "data-number": name, title }, el("dt", {}, what), el("dd", { class: style }, el("a", { href }, value)))];
+  fill($("load"), [
+    cell("waiting", "waiting", unknown ? "–" : paras(l.waiting), l.state === "not enough" ? "bad" : l.state === "behind" ? "warn" : "", "#/load", "Messages that are stored and not processed"),
+    cell("oldest", "oldest", unknown || !l.waiting ? "–" : waits < 1000 ? "< 1s" : age(waits), waits > 300000 ? "bad" : waits > 60000 ? "warn" : "", "#/load", "For how long the oldest message waits"),
+    cell("in", "arriving", unknown ? "–" : rate(l.in), "", "#/load", "Messages stored per second"),
+    cell("out", "processed", unknown ? "–" : rate(l.out), "", "#/load", "Messages processed per second"),
+    cell("latency", "p99", unknown || typeof l.p99Ms !== "number" ? "–" : pause(l.p99Ms), "", "#/load", "99th percentile of the time to process one message"),
+    ...(a ? [cell("alarms", "alarms", a.error ? "–" : String(a.open), a.open ? "bad" : "", "#/alarms", "Open alarms of all chambers")] : []),
+  ]);
 }
 
 function drawSeverity(severity, findings) {
@@ -134,7 +152,7 @@ function drawSeverity(severity, findings) {
   fill($("findings"), items);
   $("findings").hidden = !items.length;
   const first = severity === "unknown" ? "Connection lost" : findings.length ? findings[0].text : "";
-  const title = (SIGN[severity] || "") + (first ? first + " · " : "") + (S.title || "Muster");
+  const title = (SIGN[severity] || "") + (first ? first + " · " : "") + (VIEW.title ? VIEW.title + " · " : "") + (S.title || "Muster");
   if (document.title !== title) document.title = title;
   const icon = $("icon").href.replace(/fill='%23[0-9a-f]{6}'/, `fill='%23${(ICON[severity] || ICON.ok).slice(1)}'`);
   if ($("icon").href !== icon) $("icon").href = icon;
@@ -173,7 +191,7 @@ function drawNode(x) {
   if ((x.workers || []).length) facts.push(plural(x.workers.length, "worker"));
   if (x.costHour) facts.push(money(x.costHour) + "/h");
   return el("div", { class: "node " + style, "data-instance": x.instance, "data-state": x.state },
-    el("div", { class: "top" }, el("span", { class: "id", title: x.instance }, x.name || x.instance), el("span", { class: "badge " + style }, x.state)),
+    el("div", { class: "top" }, el("a", { class: "id", title: x.instance, href: at("nodes", x.instance) }, x.name || x.instance), el("span", { class: "badge " + style }, x.state)),
     el("div", { class: "facts" }, ...facts.map((f) => el("span", {}, f)),
       x.deadline ? el("span", { class: "bad" }, Date.parse(x.deadline) > now() ? "reclaimed in " + age(Date.parse(x.deadline) - now()) : "deadline passed") : null,
       x.protected ? el("span", {}, "protected") : null,
@@ -238,14 +256,19 @@ const QUIET = {
 };
 const DOWN = ["IDLE_TOO_SHORT", "PODS_PENDING", "COOLDOWN_DOWN", "INTERRUPTION_OPEN", "MIN_WORKERS", "NO_TARGET", "PODS_DONT_FIT"]; // reasons against a scale-down
 
+// verdict says what a decision is: style, text and reason.
+function verdict(d) {
+  const noop = d.action === "NOOP", quiet = noop && QUIET[d.reason];
+  return quiet ? quiet(S.nodes, d) : noop ? ["warn", "Not yet", [d.means || d.reason, d.detail].filter(Boolean).join(" ")]
+    : ["good", d.action === "SCALE_UP" ? "Scale up" : "Scale down", [d.means, d.detail].filter(Boolean).join(" ")];
+}
+
 function drawDecision() {
   const d = S.nodes && S.nodes.decision;
   $("decision").hidden = !d;
   if (!d) return;
   $("decision-meta").textContent = `at ${clock(d.at)} · ${d.reason}`;
-  const noop = d.action === "NOOP", quiet = noop && QUIET[d.reason];
-  const [style, what, why] = quiet ? quiet(S.nodes, d) : noop ? ["warn", "Not yet", [d.means || d.reason, d.detail].filter(Boolean).join(" ")]
-    : ["good", d.action === "SCALE_UP" ? "Scale up" : "Scale down", [d.means, d.detail].filter(Boolean).join(" ")];
+  const noop = d.action === "NOOP", quiet = noop && QUIET[d.reason], [style, what, why] = verdict(d);
   $("verdict").replaceChildren(el("b", { class: style }, what), why || "");
   // What keeps an action from beginning is of interest only where one is wanted, and only what is against that one.
   const other = DOWN.includes(d.reason) ? /^(up|repair)\./ : /^down\./;
@@ -302,7 +325,7 @@ function workerTile(x, most, [text, style]) {
   const swatch = el("i");
   swatch.style.background = colour(x.id);
   return el("div", { class: "tile " + (x.drained ? "s-warn" : x.failed && x.failed.replaced ? "s-bad" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
-    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions ? workerButton(x) : null),
+    el("b", {}, swatch, el("span", {}, el("a", { href: at("workers", x.id), "data-key": "worker " + x.id }, x.id)), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions ? workerButton(x) : null),
     el("span", { class: style, title: text }, text),
     x.pid ? el("span", {}, "process " + x.pid) : null,
     x.failed && !x.slots ? null : el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
@@ -357,11 +380,14 @@ function drawSlots() {
     orphans ? orphans + " without an owner" : ""].filter(Boolean).join(" · ");
   c.setAttribute("aria-label", `${n} slots by owner, ${moving} moving, ${orphans + failed} without a live owner`);
 }
+// slotAt is the slot that the mouse is over, -1 for none.
+function slotAt(ev) {
+  const col = grid ? Math.floor(ev.offsetX / grid.cell) : -1, s = grid ? Math.floor(ev.offsetY / grid.cell) * grid.cols + col : -1;
+  return s >= 0 && s < grid.n && col < grid.cols ? s : -1;
+}
 $("slots").addEventListener("mousemove", (ev) => {
-  const w = S.workers;
-  if (!grid || !w) return;
-  const s = Math.floor(ev.offsetY / grid.cell) * grid.cols + Math.floor(ev.offsetX / grid.cell);
-  if (s < 0 || s >= grid.n) return;
+  const w = S.workers, s = slotAt(ev);
+  if (!w || s < 0) return;
   const name = (i) => (i >= 0 && w.workers[i] ? w.workers[i].id + (w.workers[i].failed ? " (failed)" : "") : "no owner");
   $("slot-tip").textContent = `slot ${s}: ${name(w.owners[s])}` + ((w.next || [])[s] >= 0 ? ` → ${name(w.next[s])}` : "");
 });
@@ -374,7 +400,7 @@ function drawMoves() {
   const pauses = (takeover) => S.moves.filter((m) => !!m.takeover === takeover && m.pauseNs >= 0).map((m) => m.pauseNs / 1e6).sort((a, b) => a - b);
   const sum = (p, what) => (p.length ? `last ${plural(p.length, what)}: pause p50 ${pause(p[Math.floor(p.length / 2)])}, max ${pause(p[p.length - 1])}` : "");
   $("moves-meta").textContent = [moving.length ? moving.length + " under way" : "", sum(pauses(false), "handoff"), sum(pauses(true), "takeover")].filter(Boolean).join(" · ");
-  const row = (m, kind, cls, took, ago) => el("tr", { class: cls, "data-move": kind }, el("td", {}, String(m.slot)), el("td", {}, m.from || "unknown"), el("td", {}, m.to),
+  const row = (m, kind, cls, took, ago) => el("tr", { class: cls, "data-move": kind }, el("td", {}, ref("slots", m.slot)), el("td", {}, m.from || "unknown"), el("td", {}, m.to),
     el("td", { class: kind === "takeover" ? "warn" : "meta" }, kind), el("td", { class: "num" }, took), el("td", { class: "num" }, ago));
   const all = [...moving.slice(0, UNDERWAY).map((m) => row(m, "handoff", "underway", "under way", "")), ...rows.map((m) => row(m, m.takeover ? "takeover" : "handoff", "", pause(m.pauseNs / 1e6), since(m.at)))];
   $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover since the console started."))]));
@@ -452,6 +478,7 @@ async function get(url) {
 let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
+  S.searched = true;
   S.found = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
   draw("found");
 }
@@ -472,12 +499,12 @@ async function openChamber(tool, chamber) {
 function drawCharts() {
   const c = S.chart;
   $("chamber").hidden = !S.charts;
-  if (!c) return;
-  $("chamber-meta").textContent = `${c.tool}:${c.chamber}` + (c.owner ? ` · slot ${c.slot} at ${c.owner}` : "");
+  if (!c) { $("charts").replaceChildren(); $("chamber-meta").replaceChildren(); return; }
+  $("chamber-meta").replaceChildren(ref("chambers", [c.tool, c.chamber]), ...(c.owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", c.owner)] : []));
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
     alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, clock(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
-      el("span", { class: "text" }, a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
+      el("span", { class: "text" }, a.run && S.lookups.includes("run") ? ref("alarms", [a.tool, a.chamber, a.run], a.text) : a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
       S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you are working on it. It does not end the alarm.`, "Acknowledge", "small") : null))) : el("p", { class: "meta" }, "No alarms."),
     ...(c.series || []).map(controlChart));
 }
@@ -552,6 +579,7 @@ $("ask-form").addEventListener("submit", async (ev) => {
     sessionStorage.setItem("token", token);
     localStorage.setItem("by", by);
     if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
+    refreshView();
     $("ask").close();
   } catch (err) {
     answered(err instanceof TypeError ? "No answer from the server: it may or may not have been done. The timeline shows which." : err.message);
@@ -568,13 +596,15 @@ $("help").addEventListener("click", () => $("keys").showModal());
 document.addEventListener("keydown", (ev) => {
   if (ev.target.matches("input, textarea") || ev.ctrlKey || ev.metaKey || ev.altKey || document.querySelector("dialog[open]")) return;
   const shown = [...document.querySelectorAll("main > section:not([hidden])")];
-  if (/^[1-9]$/.test(ev.key) && shown[ev.key - 1]) { shown[ev.key - 1].focus(); shown[ev.key - 1].scrollIntoView({ block: "start" }); ev.preventDefault(); }
+  if (/^[1-9]$/.test(ev.key) && VIEW.name && shown[ev.key - 1]) location.hash = "#" + shown[ev.key - 1].id;
+  else if (/^[1-9]$/.test(ev.key) && shown[ev.key - 1]) { shown[ev.key - 1].focus(); shown[ev.key - 1].scrollIntoView({ block: "start" }); ev.preventDefault(); }
   else if (ev.key === "/" && S.charts) { $("chamber-find").focus(); ev.preventDefault(); }
   else if (ev.key === "e") { $("event-find").focus(); ev.preventDefault(); }
+  else if (ev.key === "g") { $("goto-text").focus(); ev.preventDefault(); }
   else if (ev.key === "t") setTheme(isDark() ? "light" : "dark");
   else if (ev.key === "?") $("keys").showModal();
 });
-addEventListener("resize", () => draw("slots", "charts"));
+addEventListener("resize", () => draw("slots", "charts", "view"));
 
 // ---- the stream
 
@@ -601,20 +631,24 @@ async function begin() {
   S.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
   older = { key: older.key, events: [], end: false }; // the filter is the same, and so are the rows asked for
-  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
+  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, load: s.load || null, lookups: s.lookups || [], moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
   draw(...Object.keys(panels));
-  if (S.charts && !$("chamber-list").children.length) findChambers();
+  refreshView();
+  if (S.charts && !S.searched) findChambers();
   if (stream) stream.close();
   stream = new EventSource("api/stream?from=" + s.next);
   const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
-  on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision"); });
-  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "moves"); });
-  on("alarms", (v) => { S.alarms = v; draw("head"); });
+  on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); });
+  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "view"); });
+  on("alarms", (v) => { S.alarms = v; draw("head", "load"); refreshView(); });
+  on("load", (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); });
   on("health", (v) => { S.health = v; draw("head"); });
-  on("moves", (v) => { S.moves = [...S.moves, ...v].slice(-200); draw("moves"); });
-  on("events", (v) => { addEvents(v); draw("action"); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
+  on("moves", (v) => { S.moves = [...S.moves, ...v].slice(-200); draw("moves"); refreshView(); });
+  on("events", (v) => { addEvents(v); draw("action"); refreshView(); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
   on("gap", () => begin());
   stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };
   stream.onerror = () => { stream.close(); lose(); setTimeout(begin, 1500); };
 }
-begin();
+// A page that the browser keeps for "back" must not keep its connection: it has six for each host.
+addEventListener("pagehide", () => { if (stream) stream.close(); });
+addEventListener("pageshow", (ev) => { if (ev.persisted) begin(); });

@@ -204,11 +204,18 @@ func Click(ctx context.Context, t testing.TB, selector string) {
 	}
 }
 
-// Eventually waits until an expression is true in the page.
+// Eventually waits until an expression is true in the page, also in one that the browser is still going to.
 func Eventually(ctx context.Context, t testing.TB, expression string) {
 	t.Helper()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute))); err != nil {
-		t.Fatalf("never true in the page: %s (%v)", expression, err)
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute)))
+		if err == nil {
+			return
+		}
+		left := strings.Contains(err.Error(), "Cannot find context") || strings.Contains(err.Error(), "context was destroyed")
+		if !left || ctx.Err() != nil {
+			t.Fatalf("never true in the page: %s (%v)", expression, err)
+		}
 	}
 }
 
