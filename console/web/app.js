@@ -132,7 +132,7 @@ function drawLoad() {
   const l = S.load, a = S.alarms, unknown = !l || l.error;
   $("load").hidden = !l;
   if (!l) return;
-  const rate = (v) => (typeof v === "number" ? paras(v) + "/s" : "–"), waits = l.waiting && l.oldest ? now() - Date.parse(l.oldest) : 0;
+  const rate = (v) => (typeof v === "number" ? paras(v) + "/s" : "–"), waits = !l.waiting || !l.oldest ? 0 : l.since ? now() - Date.parse(l.oldest) : waited(l) * 1000; // else it is processed long since
   const cell = (name, what, value, style, href, title) => [[name, value, style].join(), () => el("div", { "data-number": name, title }, el("dt", {}, what), el("dd", { class: style }, el("a", { href }, value)))];
   fill($("load"), [
     cell("waiting", "waiting", unknown ? "–" : paras(l.waiting), l.state === "not enough" ? "bad" : l.state === "behind" ? "warn" : "", "#/load", "Messages that are stored and not processed"),
@@ -144,10 +144,11 @@ function drawLoad() {
   ]);
 }
 
+const PAGE_OF = { chamber: "#/alarms", decision: "#/decision" }; // of a finding's panel, where a page shows more
 function drawSeverity(severity, findings) {
   document.documentElement.dataset.severity = severity;
   if ($("severity").textContent !== SEVERITY[severity]) $("severity").textContent = SEVERITY[severity];
-  const shown = findings.slice(0, FINDINGS), items = shown.map((f) => [JSON.stringify(f), () => el("li", { class: f.severity }, el("a", { href: "#" + f.panel }, f.text))]);
+  const shown = findings.slice(0, FINDINGS), items = shown.map((f) => [JSON.stringify(f), () => el("li", { class: f.severity }, el("a", { href: PAGE_OF[f.panel] || "#" + f.panel }, f.text))]);
   if (findings.length > shown.length) items.push([`more ${findings.length}`, () => el("li", {}, `and ${findings.length - shown.length} more`)]);
   fill($("findings"), items);
   $("findings").hidden = !items.length;

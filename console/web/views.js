@@ -6,7 +6,7 @@ const VIEW = { name: "", args: [], query: new URLSearchParams(), data: {}, fault
 const at = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
 const ref = (kind, id, text) => el("a", { href: at(kind, ...[id].flat()) }, text || String([id].flat().join(":")));
 const stamp = (t) => { const d = new Date(t), p = (n) => String(n).padStart(2, "0"); return `${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}`; };
-const facts = (rows) => el("dl", { class: "about" }, ...rows.filter((r) => r && r[1] !== "" && r[1] !== null && r[1] !== undefined).map(([k, ...v]) => el("div", {}, el("dt", {}, k), el("dd", {}, ...v))));
+const facts = (rows) => el("dl", { class: "about" }, ...rows.filter((r) => r && r[1] !== "" && r[1] !== null && r[1] !== undefined).map(([k, ...v]) => el("div", k[0] === "*" ? { class: "all" } : {}, el("dt", {}, k.replace("*", "")), el("dd", {}, ...v))));
 const part = (title, ...body) => el("section", { class: "panel wide" }, el("h2", {}, title), ...body);
 const note = (text) => el("p", { class: "meta" }, text);
 const join = (items, none) => items.length ? items.flatMap((x, i) => (i ? [", ", x] : [x])) : [none || "none"];
@@ -16,7 +16,7 @@ function sheet(head, rows, none, id) {
   if (!rows.length) return note(none);
   const num = head.map((h) => h.startsWith("#"));
   return el("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": id }, el("table", { "data-table": id }, el("thead", {}, el("tr", {}, ...head.map((h, i) => el("th", num[i] ? { class: "num" } : {}, h.replace("#", ""))))),
-    el("tbody", {}, ...rows.map((r) => el("tr", {}, ...r.map((c, i) => el("td", num[i] ? { class: "num" } : {}, ...[c].flat().filter((x) => x !== null && x !== undefined).map((x) => (x instanceof Node ? x : String(x))))))))));
+    el("tbody", {}, ...rows.map((r) => el("tr", {}, ...r.map((c, i) => el("td", { ...(num[i] ? { class: "num" } : {}), ...(head[i] ? { "data-label": head[i].replace("#", "") } : {}) }, ...[c].flat().filter((x) => x !== null && x !== undefined).map((x) => (x instanceof Node ? x : String(x))))))))));
 }
 
 const workersNow = () => [...((S.workers && S.workers.workers) || [])];
@@ -76,7 +76,7 @@ function refreshView() {
 // ---- pieces that several pages have
 
 const eventTable = (list) => sheet(["time", "plane", "kind", ""], (list || []).map((m) => [el("time", { datetime: m.at }, stamp(m.at)), m.plane, el("b", { class: m.level || "" }, m.kind), m.text]), "No event.", "events");
-const moveTable = (list) => sheet(["#slot", "from", "to", "", "#pause", "time"], (list || []).map((m) => [ref("slots", m.slot), m.from ? workerRef(m.from) : "unknown", workerRef(m.to),
+const moveTable = (list) => sheet(["slot", "from", "to", "", "#pause", "time"], (list || []).map((m) => [ref("slots", m.slot), m.from ? workerRef(m.from) : "unknown", workerRef(m.to),
   el("span", { class: m.takeover ? "warn" : "meta" }, m.takeover ? "takeover" : "handoff"), pause(m.pauseNs / 1e6), el("time", { datetime: m.at }, stamp(m.at))]), "No handoff or takeover.", "moves");
 const past = () => part("History", eventTable(VIEW.data.events), el("p", {}, el("a", { href: "#/events?about=" + q(VIEW.name === "slots" ? "slot " + VIEW.args[0] : VIEW.name === "alarms" ? VIEW.args.slice(0, 2).join(":") : VIEW.args[0]) }, "Search this history by time")));
 // curve draws values over time. Each line is [name, class, value of a sample].
@@ -123,7 +123,7 @@ const pages = {
       part(id, x ? facts([["state", el("span", { class: doing(x)[1] }, doing(x)[0])], ["role", x.leading ? "leader" : "worker"], ["node", nodeRef(x)], ["pod", x.pod], ["process", x.pid],
         x.failed && ["failed", stamp(x.failed.at) + ", " + x.failed.reason], x.failed && ["replaced", x.failed.replaced ? "yes: as many workers as expected are there" : "no"],
         x.drained && ["drained by", why], x.drained && ["takes slots again", stamp(x.drained)],
-        ["slots", ...join(mine.map((s) => ref("slots", s)))], x.keys && ["keys", x.keys],
+        ["*slots", ...join(mine.map((s) => ref("slots", s)))], x.keys && ["keys", x.keys],
         (x.gaining || x.losing) && ["moving", `${x.gaining || 0} to it, ${x.losing || 0} away`]]) : note(`No worker ${id} is there now.`),
       el("p", { class: "acts" }, x && S.actions ? workerButton(x) : null, S.lookups.includes("preview") && x && !x.failed ? [el("a", { href: "#/plan?without=" + q(id) }, "Preview its failure"), " ", el("a", { href: "#/plan?drain=" + q(id) }, "Preview its drain")] : null)),
       part("What happened to its slots", lost.length ? note(`${plural(lost.filter((m) => m.takeover).length, "takeover")} and ${plural(lost.filter((m) => !m.takeover).length, "handoff")} from ${id}` +
@@ -133,7 +133,7 @@ const pages = {
     const w = S.workers || {}, owners = w.owners || [];
     if (!n) return ["Slots", [], [part("Slots by worker", sheet(["worker", "#slots", "slots"], workersNow().sort(byNumber).map((x) => { const mine = owners.flatMap((o, s) => (nameOf(o) === x.id ? [s] : [])); return [workerRef(x.id), mine.length, join(mine.map((s) => ref("slots", s)))]; }), "No workers.", "slots"))]];
     const o = nameOf(owners[n]), next = nameOf((w.next || [])[n]), keys = (VIEW.data.slot || {}).keys || [];
-    return ["Slot " + n, [["slots", "Slots"]], [fault("slot") || part("Slot " + n, facts([["owner", workerRef(o)], next && ["moving to", workerRef(next)], ["keys", ...join(keys.map((k) => ref("keys", k)))]])),
+    return ["Slot " + n, [["slots", "Slots"]], [fault("slot") || part("Slot " + n, facts([["owner", workerRef(o)], next && ["moving to", workerRef(next)], ["*keys", ...join(keys.map((k) => ref("keys", k)))]])),
       part("Moves", moveTable(VIEW.data.moves)), past()]];
   },
   keys([key]) {
@@ -154,7 +154,7 @@ const pages = {
     const here = workersNow().filter((w) => x && nodeOfWorker(w) === x).sort(byNumber);
     return [(x && x.name) || id, [["nodes", "Nodes"]], [part((x && x.name) || id, x ? facts([["instance", x.instance], ["state", el("span", { class: "badge " + (NODE_STYLE[x.state] || "") }, x.state)], ["zone", x.zone], ["type", [x.type, x.market].filter(Boolean).join(" ")], x.launched && ["launched", `${stamp(x.launched)}, ${since(x.launched)} ago`],
       ["pods", x.room ? `${x.pods} of ${x.room}` : x.pods], x.costHour && ["cost", money(x.costHour) + " per hour"], x.deadline && ["reclaimed by the cloud", stamp(x.deadline)], x.protected && ["protected", "annotated against a scale-down"],
-      ["next scale-down", fate(x) || says], ["a drain is blocked by", x.note ? el("span", { class: "warn" }, x.note) : "nothing"], ["workers", ...join(here.map((w) => workerRef(w.id)))]]) : note(`No node ${id} is there now.`)), past()]];
+      ["next scale-down", fate(x) || says], ["a drain is blocked by", x.note ? el("span", { class: "warn" }, x.note) : "nothing"], ["*workers", ...join(here.map((w) => workerRef(w.id)))]]) : note(`No node ${id} is there now.`)), past()]];
   },
   decision() {
     const d = S.nodes && S.nodes.decision;
@@ -180,14 +180,14 @@ const pages = {
   load(_, p) {
     const l = S.load || {}, n = S.nodes, w = S.workers || {}, h = S.health || {}, list = VIEW.data.load || [];
     return ["Backlog and capacity", [], [fault("load"), part("Is capacity enough?", el("p", { class: "verdict " + (l.state === "not enough" ? "bad" : l.state === "behind" ? "warn" : "") }, l.text || "The load isn't measured here."),
-      facts([["waiting", `${paras(l.waiting || 0)} messages`], ["oldest", l.waiting && l.oldest ? `stored at ${stamp(l.oldest)}, ${since(l.oldest)} ago` : "none waits"], ["waiting for more than 2 s since", l.since ? `${stamp(l.since)}, for ${since(l.since)}` : "no message does"], ["arriving", paras(l.in) + " per second"], ["processed", paras(l.out) + " per second"],
+      facts([["waiting", `${paras(l.waiting || 0)} messages`], ["oldest", !l.waiting || !l.oldest ? "none waits" : l.since ? `stored at ${stamp(l.oldest)}, ${since(l.oldest)} ago` : `waited for ${age(waited(l) * 1000)} when it was measured`], ["waiting for more than 2 s since", l.since ? `${stamp(l.since)}, for ${since(l.since)}` : "no message does"], ["arriving", paras(l.in) + " per second"], ["processed", paras(l.out) + " per second"],
         ["time to process one", typeof l.p50Ms === "number" ? `p50 ${pause(l.p50Ms)}, p99 ${pause(l.p99Ms)}` : "no message was processed"], ["workers", `${h.serving || 0} of ${h.expected || 0} serve`], n && ["nodes", `${(n.nodes || []).filter((x) => x.state === "ready").length} ready, at most ${n.max}`],
         n && ["room", (() => { const free = (n.nodes || []).reduce((s, x) => s + (x.state === "ready" && x.room ? Math.max(0, x.room - x.pods) : 0), 0); return `${plural(free, "pod")} more on the ready nodes`; })()]]),
       el("p", {}, el("a", { href: "#/plan?add=1" }, "Preview one more worker"))), part("The last hour", period("load", p), ...curves(list))]];
   },
   events(_, p) {
     const list = VIEW.data.events || [], load = VIEW.data.load || [];
-    return ["Events", [], [part("What happened", period("events", p, field("about", { name: "about", value: p.get("about") || "", placeholder: "defender-7" }), field("contains", { name: "contains", value: p.get("contains") || "" })), fault("events")),
+    return ["Events", [], [part("What happened", period("events", p, field("about", { name: "about", value: p.get("about") || "", placeholder: "defender-7" }), field("contains", { name: "contains", value: p.get("contains") || "" })), note(`Times are local: ${new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop()}.`), fault("events")),
       load.length > 1 ? part("Load", ...curves(load).slice(0, 2)) : null, part(`${list.length}${list.length >= 1000 ? " newest" : ""} events`, eventTable(list)), p.get("about") ? null : part("Handoffs and takeovers", moveTable(VIEW.data.moves))].filter(Boolean)];
   },
   plan(_, p) {
@@ -196,7 +196,7 @@ const pages = {
     const head = part("What the next rebalance moves", form("plan", [choice("as if failed", "without"), choice("as if drained", "drain"), field("workers that join", { name: "add", type: "number", min: "0", max: "100", value: p.get("add") || "" })], "Preview"), fault("plan"),
       f ? [el("p", { class: "verdict" }, f.reasons.length ? `The leader would plan map version ${f.version}: ${f.reasons.join(", ")}.` : f.moves.length ? "The leader would not plan now." : "The leader would change nothing."),
         facts([["moves", `${f.moves.length} of ${plural(f.slots, "slot")}`], ["no balanced plan has fewer than", String(f.lower_bound)], ["load skew (max/mean)", `${ratio(f.worst_over_mean_before)}, after ${ratio(f.worst_over_mean)}`], f.in_motion && ["moving already", String(f.in_motion)]]), ...(f.notes || []).map(note)] : null);
-    return ["Next rebalance", [], f ? [head, part("Moves", sheet(["#slot", "from", "to", "#load", "why"], f.moves.slice(0, 500).map((m) => [ref("slots", m.slot), m.from ? workerRef(m.from) : "no owner", m.to, m.load, m.why || m.reason]), "No slot moves.", "plan")),
+    return ["Next rebalance", [], f ? [head, part("Moves", sheet(["slot", "from", "to", "#load", "why"], f.moves.slice(0, 500).map((m) => [ref("slots", m.slot), m.from ? workerRef(m.from) : "a failed worker", m.to, m.load, m.why || m.reason]), "No slot moves.", "plan")),
       part("Workers", sheet(["worker", "", "#slots", "#after", "#load", "#after"], f.workers.map((x) => [workerRef(x.id), x.what || "", x.slots_before, x.slots, x.load_before, x.load]), "No workers.", "planned"))] : [head]];
   },
 };
@@ -256,6 +256,7 @@ function route() {
   VIEW.name = Object.hasOwn(pages, name) ? name : "";
   Object.assign(VIEW, { args, query: new URLSearchParams(query || ""), data: {}, faults: {}, asked: false, hash, title: "" });
   document.body.dataset.view = VIEW.name;
+  document.body.dataset.one = args.length ? "1" : "";
   $("detail").hidden = $("crumbs").hidden = !VIEW.name;
   for (const a of document.querySelectorAll("#views a")) { if (a.getAttribute("href") === "#/" + VIEW.name) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current"); }
   draw(...Object.keys(panels));
