@@ -90,7 +90,7 @@ type Contribution struct {
 	SVID  string  `json:"svid"`
 	Step  int32   `json:"step"`
 	Stat  string  `json:"stat"`
-	Share float64 `json:"share"` // 0 to 1
+	Share float64 `json:"share"` // of the statistic, -1 to 1; below 0: it lowers T², or lies low in Q
 }
 
 // Violation is one chart outside its limits.

@@ -500,7 +500,7 @@ async function openChamber(tool, chamber) {
 function drawCharts() {
   const c = S.chart;
   $("chamber").hidden = !S.charts;
-  if (!c) { $("charts").replaceChildren(); $("chamber-meta").replaceChildren(); return; }
+  if (!c) { $("charts").replaceChildren(...(VIEW.name === "chambers" && VIEW.args[1] ? [el("p", { class: "meta" }, "Reading the charts…")] : [])); $("chamber-meta").replaceChildren(); return; }
   $("chamber-meta").replaceChildren(ref("chambers", [c.tool, c.chamber]), ...(c.owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", c.owner)] : []));
   const alarms = c.alarms || [];
   $("charts").replaceChildren(

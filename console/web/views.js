@@ -149,7 +149,7 @@ const pages = {
     const limit = n.decision && (n.decision.gates || []).find((g) => g.name === "down.min-workers" && !g.passed);
     const says = limit ? `A scale-down takes no node: ${limit.value} would be left, and the minimum is ${limit.threshold}.` : list.some((x) => x.goes) ? "" : "The last decision names no node that could go.";
     if (!id) return ["Nodes", [], [part("Nodes", note(says), sheet(["node", "zone", "state", "type", "#age", "#pods", "#workers", "next scale-down", "a drain is blocked by"], list.map((x) => [ref("nodes", x.instance, x.name || x.instance), x.zone, el("span", { class: "badge " + (NODE_STYLE[x.state] || "") }, x.state), [x.type, x.market].filter(Boolean).join(" "), x.launched ? since(x.launched) : "",
-      x.room ? `${x.pods} of ${x.room}` : x.pods, (x.workers || []).length, fate(x), el("span", { class: "warn" }, x.note || "")]), "No nodes.", "nodes"), el("p", {}, el("a", { href: "#/decision" }, "The last decision")))]];
+      x.room ? `${x.pods} of ${x.room}` : x.pods, (x.workers || []).length, fate(x) || "stays", x.note ? el("span", { class: "warn" }, x.note) : "nothing"]), "No nodes.", "nodes"), el("p", {}, el("a", { href: "#/decision" }, "The last decision")))]];
     const x = list.find((v) => v.instance === id || v.name === id);
     const here = workersNow().filter((w) => x && nodeOfWorker(w) === x).sort(byNumber);
     return [(x && x.name) || id, [["nodes", "Nodes"]], [part((x && x.name) || id, x ? facts([["instance", x.instance], ["state", el("span", { class: "badge " + (NODE_STYLE[x.state] || "") }, x.state)], ["zone", x.zone], ["type", [x.type, x.market].filter(Boolean).join(" ")], x.launched && ["launched", `${stamp(x.launched)}, ${since(x.launched)} ago`],
@@ -206,7 +206,7 @@ const period = (name, p, ...more) => form(name, [field("from", { name: "from", t
 function runPart(r) {
   const m = r.multivariate, over = (v, limit) => el("span", { class: limit && v > limit ? "bad" : "" }, `${brief(v)}` + (limit ? ` (limit ${brief(limit)})` : ""));
   return part("The run", facts([["ended", stamp(r.end)], ["recipe", r.recipe], ["verdict", r.state + (r.reason ? ": " + r.reason : "")], ["score", over(r.score, r.scoreLimit)], m && ["T²", over(m.t2, m.t2Limit)], m && ["Q", over(m.q, m.qLimit)], ["charts outside their limits", String(r.violated)]]),
-    m && m.by.length ? [el("h3", {}, "Contributions"), sheet(["sensor", "step", "statistic", "#share", ""], m.by.map((b) => [b.svid, b.step, b.stat, (b.share * 100).toFixed(1) + " %", bar(b.share)]), "", "contributions")] : null,
+    m && m.by.length ? [el("h3", {}, "Contributions"), sheet(["sensor", "step", "statistic", "#share", ""], m.by.map((b) => [b.svid, b.step, b.stat, (b.share * 100).toFixed(1) + " %", bar(Math.abs(b.share))]), "", "contributions")] : null,
     r.violations.length ? [el("h3", {}, "Outside their limits"), sheet(["sensor", "step", "statistic", "#value", "#lower", "#upper", "#sigmas"], r.violations.map((v) => [v.svid, v.step, v.stat, brief(v.value), brief(v.lower), brief(v.upper), v.sigmas.toFixed(1)]), "", "violations")] : null,
     ...r.overlays.map(overlay));
 }
