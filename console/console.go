@@ -331,7 +331,7 @@ func (c *Console) getState(w http.ResponseWriter, r *http.Request) {
 	c.refresh(context.WithoutCancel(r.Context()))
 	c.mu.Lock()
 	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.seen.nodes, Workers: c.seen.workers,
-		Alarms: c.seen.alarms, Health: c.seen.health, Load: c.seen.load, Lookups: c.o.Lookups.names(), Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
+		Alarms: c.seen.alarms, Health: c.seen.health, Load: c.seen.load, Lookups: c.o.lookupNames(), Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
 	c.mu.Unlock()
 	reply(w, s)
 }

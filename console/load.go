@@ -114,19 +114,21 @@ func loadKept(every time.Duration) int { return max(int(24*time.Hour/every), 2) 
 
 // sample measures the load until ctx ends, whether or not somebody looks: what happened at night is asked for in the morning.
 func (c *Console) sample(ctx context.Context) {
-	t := time.NewTicker(c.o.Sample)
-	defer t.Stop()
 	for {
-		c.measure(ctx)
+		wait := c.o.Sample
+		if !c.measure(ctx) { // as at the start, when there is nothing to measure yet
+			wait = min(wait, time.Second)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-time.After(wait):
 		}
 	}
 }
 
-func (c *Console) measure(ctx context.Context) {
+// measure takes a sample. It reports whether there was anything to measure.
+func (c *Console) measure(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	v, err := c.o.Load(ctx)
@@ -156,6 +158,7 @@ func (c *Console) measure(ctx context.Context) {
 	for p := range c.pages {
 		signal(p.wake)
 	}
+	return err == nil
 }
 
 // loadPoints is how many points a request for the past load is answered with, at most.

@@ -16,18 +16,18 @@ type Lookups struct {
 	Key func(ctx context.Context, key string) (Key, error)
 	// Slot returns what a slot holds.
 	Slot func(ctx context.Context, slot int) (Slot, error)
-	// Alarms lists the alarms of all chambers, newest first; with all also cleared ones.
-	Alarms func(ctx context.Context, all bool) ([]Alarm, error)
+	// AlarmList lists the alarms of all chambers, newest first; with all also cleared ones.
+	AlarmList func(ctx context.Context, all bool) ([]Alarm, error)
 	// Run returns one run of a chamber.
 	Run func(ctx context.Context, tool, chamber, run string) (Run, error)
 	// Preview plans as the leader would.
 	Preview func(ctx context.Context, w WhatIf) (report.Forecast, error)
 }
 
-// names lists what is answered, for the page.
-func (l Lookups) names() []string {
+// lookupNames lists what is answered, for the page.
+func (l Lookups) lookupNames() []string {
 	out := []string{}
-	for name, has := range map[string]bool{"key": l.Key != nil, "slot": l.Slot != nil, "alarms": l.Alarms != nil, "run": l.Run != nil, "preview": l.Preview != nil} {
+	for name, has := range map[string]bool{"key": l.Key != nil, "slot": l.Slot != nil, "alarms": l.AlarmList != nil, "run": l.Run != nil, "preview": l.Preview != nil} {
 		if has {
 			out = append(out, name)
 		}
@@ -142,11 +142,11 @@ func (c *Console) getSlot(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) getAlarms(w http.ResponseWriter, r *http.Request) {
-	if c.o.Lookups.Alarms == nil {
+	if c.o.AlarmList == nil {
 		problem(w, http.StatusNotFound, "this console lists no alarms")
 		return
 	}
-	v, err := c.o.Lookups.Alarms(r.Context(), r.URL.Query().Get("all") != "")
+	v, err := c.o.AlarmList(r.Context(), r.URL.Query().Get("all") != "")
 	answer(w, v, err, "listing the alarms")
 }
 

@@ -62,7 +62,7 @@ func askedAt(now time.Time) (*fab, Options) {
 			Slot: func(_ context.Context, slot int) (Slot, error) {
 				return Slot{Slot: slot, Keys: []string{"tool001:chamber1"}}, nil
 			},
-			Alarms: func(context.Context, bool) ([]Alarm, error) { return []Alarm{alarm}, nil },
+			AlarmList: func(context.Context, bool) ([]Alarm, error) { return []Alarm{alarm}, nil },
 			Run: func(_ context.Context, tool, chamber, run string) (Run, error) {
 				trace := func(name string, shift float64) Trace {
 					return Trace{Run: name, Seconds: []float64{0, 1, 2, 3}, Values: []*float64{value(1 + shift), value(2 + shift), nil, value(3 + shift)}}

@@ -22,7 +22,7 @@ import (
 var errStarting = errors.New("the workers are still starting: try again in a moment")
 
 func (s *screen) lookups() console.Lookups {
-	return console.Lookups{Key: s.key, Slot: s.slot, Alarms: s.listAlarms, Run: s.run, Preview: s.preview}
+	return console.Lookups{Key: s.key, Slot: s.slot, AlarmList: s.listAlarms, Run: s.run, Preview: s.preview}
 }
 
 // slots returns how many slots there are.
