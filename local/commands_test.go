@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -275,6 +276,12 @@ func refusals(t *testing.T, url string) {
 	}
 }
 
+// slotOfChamber is the slot of the first chamber.
+func slotOfChamber(s *Stack) string {
+	c := s.Chambers[0]
+	return strconv.Itoa(partition.SlotOf(32, c.Tool, c.Name))
+}
+
 // TestAPersonSeesAFailedWorker lets a worker of a running up fail, and looks at the console.
 func TestAPersonSeesAFailedWorker(t *testing.T) {
 	s, url, begin := stagedUp(t, Options{GroupOptions: GroupOptions{Defenders: 4, Chambers: 30, Slots: 32}, TrafficOptions: TrafficOptions{Rate: 30}, Busy: true})
@@ -310,6 +317,20 @@ func TestAPersonSeesAFailedWorker(t *testing.T) {
 	// Its pod starts it again, under this ID or another. Its tile stays in its place, and nothing is critical any more.
 	see(health("4 of 4 workers stable") + ` && document.documentElement.dataset.severity !== 'critical'`)
 	see(`[...document.querySelectorAll('[data-worker]')].map((x) => x.dataset.worker).join().startsWith('defender-0,defender-1,defender-2,defender-3')`)
+	// The pages about one thing answer from the running group.
+	for address, says := range map[string]string{
+		"#/workers/defender-2":        `takeovers and \d+ handoffs from defender-2`,
+		"#/keys/tool001%3Achamber1":   `owner ?defender-\d`,
+		"#/slots/" + slotOfChamber(s): `tool001:chamber1`,
+		"#/plan?without=defender-1":   `map version \d+: .*\d+ of 32 slots`,
+		"#/load":                      `processed[\d.]+ per second`,
+		"#/decision":                  `A scale-up: `,
+		"#/nodes":                     `a drain is blocked by`,
+		"#/events?about=defender-2":   `defender-2 is gone`,
+	} {
+		see(fmt.Sprintf(`(location.hash = %q, true)`, address))
+		see(fmt.Sprintf(`VIEW.asked && new RegExp(%q).test(document.getElementById('detail').textContent)`, says))
+	}
 	if got := faults(); len(got) > 0 {
 		t.Errorf("the console reports: %s", strings.Join(got, "; "))
 	}
