@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
@@ -21,6 +21,7 @@ const (
 	dynamoDBLocalVersion = "3.1.0"
 	dynaliteVersion      = "4.0.0"
 	motoVersion          = "5.2.5"
+	numpyVersion         = "2.4.6" // with SciPy
 	cassandraVersion     = "5.0.5"
 	kafkaVersion         = "4.4.0"
 	kafkaLog4jVersion    = "2.25.5" // of log4j-core, which this Kafka brings
@@ -88,6 +89,23 @@ func Moto() Component {
 				env:   []string{"PYTHONUNBUFFERED=1"},
 				ready: regexp.MustCompile(`Running on http://(\S+)`), within: time.Minute,
 			}, nil
+		},
+	}
+}
+
+// NumPy is a Python with NumPy and SciPy, in python/bin of its folder, for checks that are written independently of our code. It can't
+// be started.
+func NumPy() Component {
+	return Component{
+		Name: "NumPy", Version: numpyVersion, key: "numpy", tools: []string{"python3"},
+		fetch: func(ctx context.Context, dir string) error {
+			if err := unpack(dir, "numpy/requirements.txt"); err != nil {
+				return err
+			}
+			if err := command(ctx, dir, "python3", "-m", "venv", "python"); err != nil {
+				return err
+			}
+			return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
 		},
 	}
 }
