@@ -50,6 +50,10 @@ type LimitsView struct {
 	Context string          `json:"context"` // the first judged by them
 	Limits  uchart.LimitsID `json:"limits"`
 	Charts  []LimitView     `json:"charts"`
+	// Courses are those of statistics whose runs depend on each other: there the sigma of a
+	// chart is that of a forecast. Tail widens the limits of all charts.
+	Courses []uchart.Course `json:"courses,omitempty"`
+	Tail    uchart.Tail     `json:"tail,omitzero"`
 }
 
 // latest returns the newest runs of a chamber and recipe, oldest first.
@@ -92,7 +96,7 @@ func (a api) limits(rw http.ResponseWriter, r *http.Request) {
 
 func limitsView(u UChart) LimitsView {
 	b := u.Verdict.Frozen
-	v := LimitsView{Context: u.Context.ID, Limits: b.Limits, Charts: []LimitView{}}
+	v := LimitsView{Context: u.Context.ID, Limits: b.Limits, Charts: []LimitView{}, Courses: b.Courses, Tail: b.Tail}
 	if !b.Valid() {
 		return v
 	}

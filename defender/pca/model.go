@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Config says how a model is made. The zero value of a field stands for its
@@ -279,6 +280,19 @@ type Moments struct{ Mean, Variance float64 }
 // distributed like a multiple of chi-square (Box 1954, as Nomikos and MacGregor
 // 1995 set limits of Q).
 func (m Moments) Limit(alpha float64) float64 { return boxLimit(alpha, m.Mean, m.Variance) }
+
+// T2Limit returns the T² that a run exceeds with probability alpha by a model of that many
+// components: F's distribution, which T² of a run that the model wasn't trained on has
+// (Tracy, Young and Mason 1992), on the scale that cross-validation found. Components are
+// chosen by the variance in training, which makes their T² larger than theory has it.
+func (r Reference) T2Limit(components int, alpha float64) float64 {
+	n, k := float64(len(r.T2s)), float64(components)
+	if n-k <= 2 || !(r.T2.Mean > 0) {
+		return r.T2.Limit(alpha)
+	}
+	f := distuv.F{D1: k, D2: n - k}
+	return max(r.T2.Limit(alpha), r.T2.Mean*f.Quantile(1-alpha)/f.Mean())
+}
 
 // CrossValidate divides the runs into the given number of folds, each of every folds-th run,
 // trains a model without each, and returns how it scores the runs left out. With

@@ -15,7 +15,8 @@ type process struct {
 	name   string
 	target float64 // false alarms that the design allows, in percent; 0: none is set
 	before float64 // that the first version of the decision layer had, in percent; 0: unknown
-	// heldOut processes have had no part in any choice of rules.
+	// heldOut processes weren't looked at before the rules were final; seen ones have no aim, but
+	// were.
 	heldOut bool
 	sensors int // default 20
 	// lots is how many wafers a lot has; 0 is no lots. Unnamed lots are not told to the judge.
@@ -38,17 +39,25 @@ func processes() []process {
 		{name: "lots of 25, lot sd 2 sigma", target: 2, before: 99, lots: 25, levels: lots(2)},
 		{name: "random walk, 0.2 sigma per run", target: 2, before: 33, levels: walk(0.2)},
 
-		{name: "AR(1) 0.65 from run to run", heldOut: true, levels: autoregressive(0.65)},
-		{name: "lots of 12, lot sd 1.5 sigma", heldOut: true, lots: 12, levels: lots(1.5)},
-		{name: "lots of 25, lot sd 1 sigma, not named", heldOut: true, lots: 25, unnamed: true, levels: lots(1)},
-		{name: "t, 5 degrees of freedom", heldOut: true, levels: independent(student(5))},
-		{name: "log-normal", heldOut: true, levels: independent(logNormal)},
-		{name: "2 common factors, 8 sensors", heldOut: true, sensors: 8, levels: factors(2)},
-		{name: "AR(1) 0.6 of one common factor", heldOut: true, levels: slowFactor(0.6)},
+		{name: "AR(1) 0.65 from run to run", levels: autoregressive(0.65)},
+		{name: "lots of 12, lot sd 1.5 sigma", lots: 12, levels: lots(1.5)},
+		{name: "lots of 25, lot sd 1 sigma, not named", lots: 25, unnamed: true, levels: lots(1)},
+		{name: "t, 5 degrees of freedom", levels: independent(student(5))},
+		{name: "log-normal", levels: independent(logNormal)},
+		{name: "2 common factors, 8 sensors", sensors: 8, levels: factors(2)},
+		{name: "AR(1) 0.6 of one common factor", levels: slowFactor(0.6)},
+
+		{name: "AR(1) 0.4, 12 sensors", heldOut: true, sensors: 12, levels: autoregressive(0.4)},
+		{name: "lots of 15, lot sd 0.7 sigma", heldOut: true, lots: 15, levels: lots(0.7)},
+		{name: "t, 4 degrees of freedom, 12 sensors", heldOut: true, sensors: 12, levels: independent(student(4))},
+		{name: "exponential", heldOut: true, levels: independent(exponential)},
+		{name: "4 common factors, 30 sensors", heldOut: true, sensors: 30, levels: factors(4)},
+		{name: "random walk, 0.1 sigma per run", heldOut: true, levels: walk(0.1)},
+		{name: "AR(1) 0.7 of one common factor, 10 sensors", heldOut: true, sensors: 10, levels: slowFactor(0.7)},
 	}
 }
 
-// normal, student and logNormal draw values of mean 0 and standard deviation 1.
+// normal, student, logNormal and exponential draw values of mean 0 and standard deviation 1.
 func normal(rng *rand.Rand) float64 { return rng.NormFloat64() }
 
 func student(freedom int) func(*rand.Rand) float64 {
@@ -70,6 +79,9 @@ func logNormal(rng *rand.Rand) float64 {
 	mean := math.Exp(s * s / 2)
 	return (math.Exp(s*rng.NormFloat64()) - mean) / (mean * math.Sqrt(math.Expm1(s*s)))
 }
+
+// exponential is more skewed than log-normal.
+func exponential(rng *rand.Rand) float64 { return rng.ExpFloat64() - 1 }
 
 func independent(draw func(*rand.Rand) float64) func(*rand.Rand, int) func([]float64, bool) {
 	return func(rng *rand.Rand, _ int) func([]float64, bool) {

@@ -471,7 +471,7 @@ func (s *Set) Judge(ref defender.ContextRef, history []uchart.Point, chart *ucha
 		v.Strategy = fmt.Sprintf("none@%d", s.file.Version)
 		return v
 	}
-	v := s.judgers[i].Judge(history, chart)
+	v := s.judgers[i].JudgeLot(history, ref.Lot, chart)
 	v.Strategy = fmt.Sprintf("%s@%d", s.file.Strategies[i].Name, s.file.Version)
 	return v
 }

@@ -11,6 +11,8 @@ type basis struct {
 	numbers []int   // of points
 	last    int     // number of the newest context by which models may be trained
 	run     int     // number of the context at hand
+	lot     string  // of the context at hand
+	horizon int     // how many contexts after the newest point it is
 }
 
 // newBasis takes a history that begins after the last maintenance. While an alarm stands,

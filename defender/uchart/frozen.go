@@ -80,6 +80,10 @@ type Baseline struct {
 	// sigma and number of contexts as little-endian float64; the number is 0 where
 	// there is no chart.
 	Estimates []byte `json:"estimates"`
+	// Courses are those of statistics whose runs depend on each other: sigma is that of a
+	// forecast then. Tail is that of all charts.
+	Courses []Course `json:"courses,omitempty"`
+	Tail    Tail     `json:"tail,omitzero"`
 	// Context is that in whose verdict the baseline is kept; empty while that isn't
 	// stored.
 	Context string `json:"-"`
@@ -127,7 +131,7 @@ func (s ChartSelection) has(svid string, stat Statistic) bool {
 }
 
 // frozenVersion is part of a baseline's rules; it changes when estimates may.
-const frozenVersion = 1
+const frozenVersion = 2
 
 // estimateRules is a hash of what a baseline's estimates depend on besides contexts.
 func (p Policy) estimateRules() uint64 {
@@ -189,30 +193,29 @@ func (p Policy) estimate(points []Point) *Baseline {
 	// A counter that stands still later must not be judged by how it counted.
 	model := points[len(points)-1].Chart.without(p.counters(points))
 	b := &Baseline{Limits: p.limitsID(points), SVIDs: slices.Clone(model.SVIDs), Steps: slices.Clone(model.Steps), Statistics: p.watched()}
-	layouts := make([]layout, len(points))
-	for i := range points {
-		point := &points[i]
-		layouts[i] = newLayout(model, point.Chart)
+	layouts := layoutsOf(points, model)
+	watching := p
+	watching.Statistics = b.Statistics
+	charts := watching.gather(points, layouts, model, false)
+	lots := lotNumbers(points, points[len(points)-1].Lot)[:len(points)]
+	if !p.NoCourses {
+		b.Courses = coursesOf(b.Statistics, charts, lots)
 	}
-	xs := make([]float64, 0, len(points))
+
+	far := make([]float64, len(points))
+	next := 0
 	for svid := range b.SVIDs {
 		for step := range b.Steps {
-			noise := withinNoise(points, layouts, model, svid, step)
 			for _, s := range b.Statistics {
-				xs = xs[:0]
-				for i := range points {
-					point := &points[i]
-					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
-						xs = append(xs, x)
-					}
-				}
 				var e spc.Estimate
-				if len(xs) >= p.MinHistory && (!noise.still || s == Mean) {
-					floor := noise.of(s)
-					if noise.spread == 0 && s == Mean {
+				if next < len(charts) && charts[next].is(svid, step, s) {
+					c := &charts[next]
+					next++
+					floor := c.noise.of(s)
+					if c.noise.spread == 0 && s == Mean {
 						floor = restingSigma(points, layouts, nil, svid, step)
 					}
-					e = p.estimateOne(xs, floor)
+					e = p.estimateChart(c, b.course(s), lots, floor, far)
 				}
 				for _, v := range []float64{e.Center, e.Sigma, float64(e.N)} {
 					b.Estimates = binary.LittleEndian.AppendUint64(b.Estimates, math.Float64bits(v))
@@ -220,9 +223,51 @@ func (p Policy) estimate(points []Point) *Baseline {
 			}
 		}
 	}
+	b.Tail = tailOf(far, farthestOf(len(charts)))
 	// Chambers may use the same names of contexts; the estimates tell them apart.
 	b.Limits.Version ^= xxhash.Sum64(b.Estimates) ^ p.estimateRules()
 	return b
+}
+
+func (g *gathered) is(svid, step int, s Statistic) bool {
+	return g.svid == svid && g.step == step && g.Statistic == s
+}
+
+// course returns that of a statistic.
+func (b *Baseline) course(s Statistic) Course {
+	for _, c := range b.Courses {
+		if c.Statistic == s {
+			return c
+		}
+	}
+	return Course{Statistic: s}
+}
+
+// estimateChart estimates one chart by its course, and raises far to how far out its values
+// are.
+func (p Policy) estimateChart(c *gathered, course Course, lots []int, floor float64, far []float64) spc.Estimate {
+	xs, shift := []float64(c.values), 0.0
+	if course.Kind != Independent && c.whole {
+		shift = mean(c.values)
+		xs = course.residuals(c.values, lots, shift)
+	}
+	known := make([]float64, 0, len(xs))
+	for _, x := range xs {
+		if !math.IsNaN(x) {
+			known = append(known, x)
+		}
+	}
+	if len(known) < 2 {
+		return spc.Estimate{}
+	}
+	e := p.estimateOne(known, floor)
+	if c.whole && !c.noise.still && e.N > 0 {
+		farthest(far, xs, e.Center, e.Sigma*math.Sqrt(1+1/float64(e.N)))
+	}
+	if course.Kind != Independent && c.whole && e.N > 0 {
+		e.Center = shift // forecasts are about it
+	}
+	return e
 }
 
 // estimateOne estimates one chart, N 0 where that is impossible. When more than a
@@ -244,9 +289,10 @@ func (p Policy) estimateOne(xs []float64, floor float64) spc.Estimate {
 }
 
 // frozen judges by frozen limits. It sets all of v that single charts set.
-func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, chart *Chart, models *modelCache) {
+func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, basis *basis, chart *Chart, models *modelCache) {
 	v.Limits = b.Limits
 	v.Limits.At = b.Context
+	v.Courses = b.Courses
 	if fresh {
 		v.Frozen = b
 	}
@@ -271,7 +317,11 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, cha
 	}
 	budget := p.FalseAlarms / kinds
 	if v.Charts > 0 {
-		p.frozenSingles(v, b, tracks, budget, models)
+		known := b.expected(tracks, basis)
+		p.frozenSingles(v, b, known, budget, models)
+		if len(known) == 0 && v.Multivariate == nil {
+			v.State = Learning
+		}
 	}
 	if ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0 {
 		w := watch{policy: p.Frozen, models: models, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
@@ -283,8 +333,41 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, cha
 type track struct {
 	Violation
 	estimate             spc.Estimate
-	svid, step, position int // in the baseline
+	svid, step, position int     // in the baseline
+	factor               float64 // sigmas of the estimate that a value deviates by, as expected
 }
+
+// expected returns the tracks with what is expected of each by its course, without those
+// that nothing can be expected of yet.
+func (b *Baseline) expected(tracks []track, basis *basis) []track {
+	if len(b.Courses) == 0 {
+		return tracks
+	}
+	points := basis.newest(courseMemory)
+	layouts := layoutsOf(points, &Chart{SVIDs: b.SVIDs, Steps: b.Steps})
+	lots := lotNumbers(points, basis.lot)
+	known := make([]track, 0, len(tracks))
+	for _, t := range tracks {
+		if c := b.course(t.Statistic); c.Kind != Independent {
+			f := forecast{course: c, center: t.estimate.Center}
+			for i := range points {
+				if x, ok := layouts[i].value(points[i].Chart, t.svid, t.step, t.Statistic); ok {
+					f.add(x, lots[i])
+				}
+			}
+			var ok bool
+			if t.Center, t.factor, ok = f.next(lots[len(points)], basis.horizon); !ok {
+				continue
+			}
+		}
+		known = append(known, t)
+	}
+	return known
+}
+
+// courseMemory is how many of the newest contexts a forecast follows; of what lies before,
+// a wandering level has less than a hundredth.
+const courseMemory = 25
 
 // tracks returns the charts that the baseline and the chart at hand both have.
 func (b *Baseline) tracks(chart *Chart, p Policy) []track {
@@ -304,7 +387,7 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 				if e.Sigma == 0 { // it never moved
 					e.Sigma = at.restingSigma(e.Center, chart, svid, step)
 				}
-				tracks = append(tracks, track{estimate: e, svid: svid, step: step, position: position,
+				tracks = append(tracks, track{factor: 1, estimate: e, svid: svid, step: step, position: position,
 					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
 			}
 		}
@@ -323,14 +406,14 @@ func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget fl
 		}
 		return multiples[n]
 	}
-	v.ScoreLimit = of(b.Limits.N)
+	v.ScoreLimit = max(of(b.Limits.N), b.Tail.limit(budget))
 	single := make([]Violation, 0, v.Charts)
 	for _, t := range tracks {
 		if !slices.Contains(p.Statistics, t.Statistic) {
 			continue
 		}
 		n := t.estimate.N
-		sigma := t.estimate.Sigma * math.Sqrt(1+1/float64(n)) * of(n) / v.ScoreLimit
+		sigma := t.estimate.Sigma * t.factor * math.Sqrt(1+1/float64(n)) * of(n) / of(b.Limits.N)
 		t.Upper, t.Sigmas = sigma, sigmas(t.Value-t.Center, sigma)
 		single = append(single, t.Violation)
 	}

@@ -34,6 +34,8 @@ type Policy struct {
 	// Exclude are patterns with * and ? of SVIDs that are judged by nothing, data quality
 	// included.
 	Exclude []string
+	// NoCourses takes runs as independent of each other; see [Course].
+	NoCourses bool
 	// Frozen has single charts judged by limits that stay; off in the zero value,
 	// where limits follow the newest contexts.
 	Frozen FrozenPolicy
@@ -41,7 +43,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 5 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 6 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -111,15 +113,16 @@ const (
 // With a multivariate policy, the context is also judged by principal components;
 // see [MultivariatePolicy].
 func Judge(history []Point, chart *Chart, p Policy) Verdict {
-	return judge(history, chart, p, nil)
+	return judge(history, "", chart, p, nil)
 }
 
-func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
+func judge(history []Point, lot string, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
 	history = sinceReset(history)
 	basis := newBasis(history, p.Enough())
+	basis.lot, basis.horizon = lot, basis.horizonIn(history)
 	points := basis.newest(p.Window)
-	v := Verdict{State: Learning, Run: basis.run, Limits: p.limitsID(points), Content: chart.Content()}
+	v := Verdict{State: Learning, Run: basis.run, Lot: lot, Limits: p.limitsID(points), Content: chart.Content()}
 	excluded := p.excluded(points, chart)
 	q := inspect(points, chart, excluded)
 	v.Faults, v.Suspended = q.list(), q.svids()
@@ -170,18 +173,21 @@ func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *C
 		v.State = Learning
 		return
 	case baseline != nil:
-		p.frozen(v, baseline, fresh, history, chart, models)
+		p.frozen(v, baseline, fresh, history, basis, chart, models)
 		return
 	}
 	// Models leave out SVIDs that rest. By their single charts these are judged even where
 	// others aren't: nothing else would show what becomes of them.
-	single := p.distances(points, layoutsOf(points, chart), chart, p.NoUnivariate)
-	v.Charts = len(single)
+	single := p.distances(points, chart, p.NoUnivariate, basis.lot, basis.horizon)
+	v.Charts, v.Courses = len(single.list), single.courses
 	if v.Charts == 0 {
+		if single.unknown > 0 && v.State == Normal && v.Multivariate == nil {
+			v.State = Learning // the first run of a lot, before there are lots to compare it with
+		}
 		return
 	}
-	v.ScoreLimit = models.multiple(p.FalseAlarms/float64(v.Charts), len(points))
-	v.weigh(single)
+	v.ScoreLimit = max(models.multiple(p.FalseAlarms/float64(v.Charts), len(points)), single.tail.limit(p.FalseAlarms))
+	v.weigh(single.list)
 }
 
 func (p Policy) withDefaults() Policy {
@@ -239,50 +245,6 @@ func (p Policy) limitsID(points []Point) LimitsID {
 func multiple(probability float64, n int) float64 {
 	t := distuv.StudentsT{Sigma: 1, Nu: freedom * float64(n-1)}
 	return -t.Quantile(probability / 2)
-}
-
-// -1 where it hasn't
-
-// distances returns each chart that can be judged, in a fixed order, with its
-// limits left open; perhaps only those of SVIDs that never moved.
-func (p Policy) distances(points []Point, layouts []layout, chart *Chart, resting bool) []Violation {
-	var single []Violation
-	xs := make([]float64, 0, len(points))
-	for svid := range chart.SVIDs {
-		for step := range chart.Steps {
-			noise := withinNoise(points, layouts, chart, svid, step)
-			for _, s := range p.Statistics {
-				value, ok := chart.Value(svid, step, s)
-				if !ok || noise.still && s != Mean || resting && (!noise.still || noise.spread > 0) {
-					continue
-				}
-				xs = xs[:0]
-				for i := range points {
-					point := &points[i]
-					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
-						xs = append(xs, x)
-					}
-				}
-				if len(xs) < p.MinHistory {
-					continue
-				}
-				center, sigma := individuals(xs)
-				sigma = max(sigma, noise.of(s))
-				if noise.spread == 0 && s == Mean {
-					sigma = max(sigma, restingSigma(points, layouts, chart, svid, step))
-				}
-				sigma *= math.Sqrt(1 + 1/float64(len(xs)))
-				if math.IsInf(sigma, 0) || math.IsNaN(center) || math.IsInf(center, 0) {
-					continue
-				}
-				single = append(single, Violation{
-					SVID: chart.SVIDs[svid], Step: chart.Steps[step], Statistic: s,
-					Value: value, Center: center, Upper: sigma, Sigmas: sigmas(value-center, sigma),
-				})
-			}
-		}
-	}
-	return single
 }
 
 // individuals returns center and sigma of an individuals chart.

@@ -1,7 +1,6 @@
 package uchart
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -41,6 +40,8 @@ type MultivariatePolicy struct {
 	// maintenance (see [Verdict.Run]) is a multiple of it, so that judging again, by
 	// any worker, gives the same verdict.
 	Refit int
+	// NoCourses takes runs as independent of each other; see [Course].
+	NoCourses bool
 }
 
 func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
@@ -82,7 +83,12 @@ type Judger struct {
 
 // Judge concludes on a chart; see [Judge].
 func (j *Judger) Judge(history []Point, chart *Chart) Verdict {
-	return judge(history, chart, j.Policy, &j.models)
+	return judge(history, "", chart, j.Policy, &j.models)
+}
+
+// JudgeLot is Judge of a chart of a wafer lot; that of earlier contexts is in their points.
+func (j *Judger) JudgeLot(history []Point, lot string, chart *Chart) Verdict {
+	return judge(history, lot, chart, j.Policy, &j.models)
 }
 
 // modelCache holds models by their version, and widths of limits.
@@ -172,6 +178,8 @@ type trained struct {
 	model     *pca.Model
 	t2Limit   float64
 	qLimit    float64
+	courses   []Course  // of statistics that aren't independent
+	centers   []float64 // of variables; nil without courses
 }
 
 // judge concludes on a chart without the SVIDs that are left out. An SVID of the model
@@ -190,6 +198,9 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 	}
 	before := basis.newest(p.Reference)
 	run, missing := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
+	if missing == nil && !t.expect(run, basis) {
+		return nil, nil // the first run of a lot, before there are lots to compare it with
+	}
 	if missing != nil {
 		svid := t.names.SVIDs[missing.svid]
 		m, lacks = p.judge(basis, chart, append(left, svid), models)
@@ -201,7 +212,7 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 		return nil, nil
 	}
 	m = &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
-		T2: min(s.T2, math.MaxFloat64), T2Limit: t.t2Limit, Q: min(s.Q, math.MaxFloat64), QLimit: t.qLimit}
+		T2: min(s.T2, math.MaxFloat64), T2Limit: t.t2Limit, Q: min(s.Q, math.MaxFloat64), QLimit: t.qLimit, Courses: t.courses}
 	by, total := s.QBy, s.Q
 	if m.T2/m.T2Limit > m.Q/m.QLimit {
 		by, total = s.T2By, s.T2
@@ -233,6 +244,9 @@ func (p MultivariatePolicy) modelID(base []Point, left []string) LimitsID {
 	for _, svid := range left {
 		rules = append(rules, xxhash.Sum64String(svid))
 	}
+	for _, number := range lotNumbers(base, base[len(base)-1].Lot) {
+		rules = append(rules, uint64(number+1))
+	}
 	return limitsOf(base, append(rules, uint64(len(left)))...)
 }
 
@@ -248,7 +262,10 @@ func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 		}
 	}
 	c := pca.Config{Variance: p.Variance}
-	if len(runs) < p.MinHistory {
+	if !p.NoCourses && p.Reference == 0 && len(runs) == len(base) {
+		runs = t.whiten(runs, lotNumbers(base, base[len(base)-1].Lot)[:len(base)])
+	}
+	if len(runs) < min(p.MinHistory, len(base)-wanderStart) {
 		return t
 	}
 	parts := 0
@@ -263,8 +280,109 @@ func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 	if err != nil {
 		return t
 	}
-	t.model, t.t2Limit, t.qLimit = m, reference.T2.Limit(p.FalseAlarms/2), reference.Q.Limit(p.FalseAlarms/2)
+	t.model = m
+	each := p.FalseAlarms / 2
+	t.t2Limit, t.qLimit = reference.T2Limit(m.Components(), each), reference.Q.Limit(each)
 	return t
+}
+
+// whiten replaces variables of statistics whose runs depend on each other by what was not
+// expected of them. Runs of which nothing could be expected are left out.
+func (t *trained) whiten(runs [][]float64, lots []int) [][]float64 {
+	columns := make([]series, len(t.variables))
+	for j := range columns {
+		columns[j] = make(series, len(runs))
+		for i, run := range runs {
+			columns[j][i] = run[j]
+		}
+	}
+	t.courses = t.coursesOf(columns, lots)
+	if len(t.courses) == 0 {
+		return runs
+	}
+
+	t.centers = make([]float64, len(columns))
+	out := make([]bool, len(runs))
+	for j, xs := range columns {
+		c, dependent := t.course(j)
+		if !dependent {
+			continue
+		}
+		t.centers[j] = mean(xs)
+		for i, e := range c.residuals(xs, lots, t.centers[j]) {
+			runs[i][j] = e
+			out[i] = out[i] || math.IsNaN(e)
+		}
+	}
+	kept := runs[:0]
+	for i, run := range runs {
+		if !out[i] {
+			kept = append(kept, run)
+		}
+	}
+	return kept
+}
+
+// coursesOf returns the courses of statistics that aren't independent.
+func (t *trained) coursesOf(columns []series, lots []int) []Course {
+	var courses []Course
+	for _, s := range []Statistic{Mean, StdDev, Min, Max, Range, Slope, Area} {
+		var all []series
+		sensors, last := 0, -1
+		for j, v := range t.variables {
+			if v.stat != s {
+				continue
+			}
+			if all = append(all, columns[j]); v.svid != last {
+				sensors, last = sensors+1, v.svid
+			}
+		}
+		if len(all) == 0 {
+			continue
+		}
+		if c := courseOf(s, all, sensors, lots); c.Kind != Independent {
+			courses = append(courses, c)
+		}
+	}
+	return courses
+}
+
+// course returns that of a variable, and false if its runs are independent.
+func (t *trained) course(variable int) (Course, bool) {
+	for _, c := range t.courses {
+		if c.Statistic == t.variables[variable].stat {
+			return c, true
+		}
+	}
+	return Course{}, false
+}
+
+// expect replaces variables of the run at hand likewise; false if nothing can be expected.
+func (t *trained) expect(run []float64, basis *basis) bool {
+	if len(t.courses) == 0 {
+		return true
+	}
+	points := basis.newest(courseMemory)
+	layouts := layoutsOf(points, t.names)
+	lots := lotNumbers(points, basis.lot)
+	for j, v := range t.variables {
+		c, dependent := t.course(j)
+		if !dependent {
+			continue
+		}
+		f := forecast{course: c, center: t.centers[j]}
+		for i := range points {
+			if x, ok := v.of(points[i].Chart, layouts[i]); ok {
+				f.add(x, lots[i])
+			}
+		}
+		expected, factor, ok := f.next(lots[len(points)], basis.horizon)
+		if !ok {
+			return false
+		}
+		run[j] = (run[j] - expected) / factor
+	}
+	return true
 }
 
 // variables are those that every context of the base has, without SVIDs that don't
@@ -362,13 +480,19 @@ func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) 
 
 // largest lists the largest contributions as shares.
 func (t *trained) largest(by []float64, total float64) []Contribution {
-	order := make([]int, len(by))
-	for i := range order {
-		order[i] = i
+	order := make([]int, 0, maxContributions+1) // of few out of many: no need to sort them all
+	for i, x := range by {
+		at := len(order)
+		for at > 0 && math.Abs(by[order[at-1]]) < math.Abs(x) {
+			at--
+		}
+		if at < maxContributions {
+			order = slices.Insert(order, at, i)
+			order = order[:min(len(order), maxContributions)]
+		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(math.Abs(by[b]), math.Abs(by[a])) })
 	var list []Contribution
-	for _, i := range order[:min(len(order), maxContributions)] {
+	for _, i := range order {
 		share := by[i] / total
 		if !(math.Abs(share) <= math.MaxFloat64) || share == 0 {
 			break

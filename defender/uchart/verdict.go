@@ -54,6 +54,11 @@ type Verdict struct {
 	// Run is one more than the number of unflagged contexts before it since the last
 	// maintenance; 0 in verdicts of versions that didn't count them.
 	Run int `json:"run,omitempty"`
+	// Lot is the wafer lot of the context, as far as it was told.
+	Lot string `json:"lot,omitempty"`
+	// Courses are those by which single charts were judged; a statistic whose runs are
+	// independent has none.
+	Courses []Course `json:"courses,omitempty"`
 	// Content is a hash of the chart that was judged; see [Chart.Content].
 	Content uint64 `json:"content,string,omitempty"`
 	// Charts is how many single charts (SVID x step x statistic) were judged.
@@ -101,6 +106,9 @@ type Multivariate struct {
 	T2Limit    float64  `json:"t2_limit"`
 	Q          float64  `json:"q"` // squared prediction error
 	QLimit     float64  `json:"q_limit"`
+	// Courses are those that variables were judged by; a statistic whose runs are independent
+	// has none.
+	Courses []Course `json:"courses,omitempty"`
 	// By lists what contributes most to the statistic that is further out, relative
 	// to its limit; at most maxContributions, the largest first.
 	By []Contribution `json:"by,omitempty"`
@@ -200,6 +208,7 @@ type Point struct {
 	Chart   *Chart
 	Run     int    // as its verdict has it; 0 if unknown
 	Content uint64 // that of Chart, as its verdict has it; 0 if unknown
+	Lot     string // as its verdict has it; empty if unknown
 	Flagged bool   // not used for limits
 	Reset   bool   // a mark of maintenance: neither it nor what lies before is used
 	Bad     bool   // it had bad data as a whole: not used for the course of charts either
@@ -216,7 +225,7 @@ type Point struct {
 // NewPoint returns an earlier context with its verdict as [Judge] sees it. A verdict
 // that refers to frozen limits kept elsewhere leaves Baseline nil.
 func NewPoint(context string, chart *Chart, v Verdict) Point {
-	p := Point{Context: context, Chart: chart, Run: v.Run, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance,
+	p := Point{Context: context, Chart: chart, Run: v.Run, Lot: v.Lot, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance,
 		Bad: v.State == BadData && len(v.Suspended) == 0, Suspended: v.Suspended, Standing: v.Standing != nil}
 	if v.Frozen != nil {
 		b := *v.Frozen

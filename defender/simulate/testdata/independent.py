@@ -16,6 +16,8 @@ BUDGET = 0.005  # of single charts, and of T2 and Q together
 PHASE1, WINDOW, ENOUGH = 50, 25, 10
 MODEL_WINDOW, MODEL_ENOUGH, REFIT, VARIANCE = 50, 20, 16, 0.8
 HISTORY, CLEAR = 100, 3
+CHARTS = 3 * SENSORS * STEPS
+MOST_CHARTS = 60  # that a course is concluded from
 MOST_WORK, FOLDS = 6_000_000, 10  # of cross-validation that leaves out one run at a time; else tenths
 
 
@@ -63,31 +65,144 @@ def multiple(probability, n):
     return stats.t.ppf(1 - probability / 2, (n - 1) / (2 * 0.826))
 
 
+def between(x, block):
+    """Variance of block means beyond that within blocks, over it; the mean over charts."""
+    count, n = block.max() + 1, len(x)
+    means = np.stack([x[block == b].mean(axis=0) for b in range(count)])
+    sizes = np.bincount(block)
+    inside = ((x - means[block]) ** 2).sum(axis=0) / (n - count)
+    across = (sizes[:, None] * (means - x.mean(axis=0)) ** 2).sum(axis=0) / (count - 1)
+    ratio = (across / inside).mean() * (n - count - 2) / (n - count)
+    return max(0, (ratio - 1) / ((n - (sizes**2).sum() / n) / (count - 1)))
+
+
+def course(x):
+    """How charts (runs x charts) depend on the runs before: None, a correlation, or "wandering"."""
+    n = len(x)
+    if n < 10:
+        return None
+    x = x[:, :: -(-x.shape[1] // MOST_CHARTS)]
+    sensors = min(SENSORS, x.shape[1])
+    d = x - x.mean(axis=0)
+    phi = ((d[1:] * d[:-1]).sum(axis=0) / (d**2).sum(axis=0)).mean()
+    phi = np.clip((phi + 1 / n) / (1 - 4 / n), 0, 0.98)
+    kind, left = None, 1
+    count = n // 10
+    if count >= 2:
+        error = np.sqrt(2 / (count - 1)) * count / n
+        if between(x, np.arange(n) * count // n) >= 0.1 + 2 * error / np.sqrt(sensors):
+            kind, left = "wandering", unexplained("wandering", x)
+    if phi >= 0.2 + 2 / np.sqrt(sensors * n) and unexplained(phi, x) < min(left, 0.93):
+        kind = phi
+    return kind
+
+
+def unexplained(kind, x):
+    e = forecasts(kind, x, x.mean(axis=0))[0] - x
+    return ((e[5:] ** 2).sum(axis=0) / ((x - x.mean(axis=0))[5:] ** 2).sum(axis=0)).mean()
+
+
+def forecasts(kind, x, center):
+    """What each run is expected to be by those before it, NaN if nothing is, and the state."""
+    expected = np.full_like(x, np.nan)
+    if kind == "wandering":
+        level = np.zeros_like(center)
+        for i, run in enumerate(x):
+            if i >= 5:
+                expected[i] = level
+            level = level + (run - level) * (0.2 if i >= 5 else 1 / (i + 1))
+        return expected, level
+    expected[1:] = center + kind * (x[:-1] - center)
+    return expected, x[-1]
+
+
+def ahead(kind, state, center, runs):
+    """The forecast of the run that many after the newest, and its sigmas."""
+    h = min(runs, 25)
+    if kind == "wandering":
+        return state, np.sqrt(1 + (h - 1) * 0.04)
+    remains = kind**h
+    return center + remains * (state - center), np.sqrt((1 - remains**2) / (1 - kind**2))
+
+
+def tail(far):
+    """Threshold, share and index of how far out runs are; None if normal values are, too."""
+    n = len(far)
+    if n < 10:
+        return None
+    k, spared, far = int(0.4 * n), n // 25, np.sort(far)[::-1]
+    at = np.maximum(np.arange(k), spared)
+
+    def usual(p):
+        return stats.norm.isf(-np.expm1(np.log1p(-p) / CHARTS) / 2)
+
+    index = np.log(far[at] / far[k]).sum() / (k - spared)
+    expected = np.log(usual((at + 0.5) / n) / usual((k + 0.5) / n)).sum() / (k - spared)
+    return (far[k], k / n, index) if index > expected * (1 + 1.64 / np.sqrt(k - spared)) else None
+
+
 class Single:
     """Individuals charts, by the newest runs until Phase I is over and by Phase I then."""
 
     def __init__(self):
         self.frozen = None
 
-    def out(self, points, run):
+    def out(self, points, run, ahead_by):
         if self.frozen is None and len(points) >= PHASE1:
-            self.frozen = self.phase1(points[:PHASE1])
-        if self.frozen is None:
-            points = points[-WINDOW:]
-            center, sigma = individuals(points)
-            sigma = np.maximum(sigma, within(points))
-            n = np.full(sigma.shape, len(points))
-        else:
-            center, sigma, n = self.frozen
+            self.frozen = self.estimate(points[:PHASE1], True)
+        newest = points[-WINDOW:]
+        center, sigma, n, kinds, far = self.frozen or self.estimate(newest, False)
+        factor = np.ones_like(center)
+        expected = center.copy()
+        for s, kind in enumerate(kinds):
+            if kind is not None:
+                state = forecasts(kind, newest[:, s], center[s])[1]
+                expected[s], factor[s] = ahead(kind, state, center[s], ahead_by)
         each = BUDGET / sigma.size
-        return bool((np.abs(run - center) > multiple(each, n) * sigma * np.sqrt(1 + 1 / n)).any())
+        usual = multiple(each, PHASE1 if self.frozen else len(newest))
+        limit = usual
+        if far is not None:
+            threshold, share, index = far
+            limit = max(limit, threshold * (share / BUDGET) ** index)
+        wide = multiple(each, n) / usual if self.frozen else 1
+        return bool((np.abs(run - expected) > limit * wide * factor * sigma * np.sqrt(1 + 1 / n)).any())
+
+    def estimate(self, points, screened):
+        floor = within(points)
+        kinds = [course(points[:, s]) for s in range(3)]
+        x = points.copy()
+        middle = points.mean(axis=0)
+        for s, kind in enumerate(kinds):
+            if kind is not None:
+                x[:, s] -= forecasts(kind, points[:, s], middle[s])[0]
+        center, sigma, n = self.phase1(x, floor) if screened else self.all(x, floor)
+        around = center.copy()
+        if not screened:
+            for s, kind in enumerate(kinds):
+                if kind is not None:
+                    around[s] = 0
+        far = np.nanmax(np.abs(x - around) / (sigma * np.sqrt(1 + 1 / n)), axis=(1, 2))
+        for s, kind in enumerate(kinds):
+            if kind is not None:
+                center[s] = middle[s]
+        return center, sigma, n, kinds, tail(far)
 
     @staticmethod
-    def phase1(points):
-        floor = within(points)
+    def all(points, floor):
+        center, sigma, n = np.empty_like(floor), np.empty_like(floor), np.empty_like(floor)
+        for s in range(3):
+            x = points[:, s]
+            x = x[~np.isnan(x[:, 0])]
+            center[s], sigma[s] = individuals(x)
+            n[s] = len(x)
+        return center, np.maximum(sigma, floor), n
+
+    @staticmethod
+    def phase1(points, floor):
         center, sigma, n = np.empty_like(floor), np.empty_like(floor), np.empty_like(floor)
         for at in np.ndindex(floor.shape):
             x = points[(slice(None), *at)]
+            x = x[~np.isnan(x)]
             kept = x
             while True:
                 middle = np.median(kept)
@@ -132,7 +247,7 @@ class Components:
     def variables(points, unit):
         return np.concatenate([points[:, 0], np.log(points[:, 1] / unit + 0.3)], axis=1)
 
-    def out(self, points, numbers, last, run):
+    def out(self, points, numbers, last, run, ahead_by):
         base = points
         every = REFIT
         while every > 1:
@@ -147,12 +262,24 @@ class Components:
         key = base.tobytes()
         if key != self.key:
             self.key, self.trained = key, self.train(base)
-        unit, m, limits = self.trained
-        return bool((np.array(score(m, self.variables(run[None], unit)[0])) > limits).any())
+        unit, m, limits, kinds, center = self.trained
+        x, newest = self.variables(run[None], unit)[0], self.variables(points[-25:], unit)
+        for kind, part in kinds:
+            state = forecasts(kind, newest[:, part], center[part])[1]
+            expected, factor = ahead(kind, state, center[part], ahead_by)
+            x[part] = (x[part] - expected) / factor
+        return bool((np.array(score(m, x)) > limits).any())
 
     def train(self, base):
         unit = np.sort(base[:, 1], axis=0)[(len(base) - 1) // 2]
         x = self.variables(base, unit)
+        center, kinds = x.mean(axis=0), []
+        for part in (slice(0, SENSORS * STEPS), slice(SENSORS * STEPS, None)):
+            kind = course(x[:, part])
+            if kind is not None:
+                kinds.append((kind, part))
+                x[:, part] = x[:, part] - forecasts(kind, x[:, part], center[part])[0]
+        x = x[~np.isnan(x).any(axis=1)]
         n, p = x.shape
         folds = n if n**3 * (n + p) <= MOST_WORK else FOLDS
         left_out = np.empty((n, 2))
@@ -160,7 +287,11 @@ class Components:
             part = np.arange(n) % folds == i
             m = model(x[~part])
             left_out[part] = [score(m, run) for run in x[part]]
-        return unit, model(x), np.array([box(left_out[:, i], BUDGET / 2) for i in range(2)])
+        m = model(x)
+        t2, q = (box(left_out[:, i], BUDGET / 2) for i in range(2))
+        f = stats.f(len(m[3]), n - len(m[3]))
+        t2 = max(t2, left_out[:, 0].mean() * f.isf(BUDGET / 2) / f.mean())
+        return unit, m, np.array([t2, q]), kinds, center
 
 
 def box(x, alpha):
@@ -182,8 +313,9 @@ def chamber(process, rng, runs):
         if enough:
             points = data[quiet[-HISTORY:]]
             last = held if standing else number
-            alarm = components.out(points, np.array(numbers[-HISTORY:]), last, data[t])
-            alarm = single.out(points, data[t]) or alarm
+            since = t - quiet[-1]
+            alarm = components.out(points, np.array(numbers[-HISTORY:]), last, data[t], since)
+            alarm = single.out(points, data[t], since) or alarm
             judged += 1
             alarms += alarm
         if alarm:
