@@ -70,7 +70,7 @@ func (s *stage) defender(change func(*defender.Config)) *defender.Defender {
 // context makes a wafer's T-chart durable and returns its message.
 func (s *stage) context(id string, w *trace.Wafer, end time.Time, fence partition.Fence) partition.Message {
 	s.t.Helper()
-	ref := defender.ContextRef{Chamber: etcher, ID: id, Recipe: "etch", Start: end.Add(-time.Minute), End: end}
+	ref := defender.ContextRef{Chamber: etcher, ID: id, Recipe: "etch", Lot: w.Trace.Lot, Start: end.Add(-time.Minute), End: end}
 	blob, err := tchart.Encode(&w.Trace)
 	if err != nil {
 		s.t.Fatal(err)
