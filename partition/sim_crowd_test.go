@@ -63,7 +63,7 @@ func (w *simWorker) readMap(kv *simKV) (*record.Assignment, error) {
 	return a, err
 }
 
-// newCrowd is a group that is told to expect so many workers.
+// newCrowd is a group that is told to expect this number of workers.
 func newCrowd(workers int) *sim {
 	s := newSim(1, false)
 	s.cfg = Config{Name: s.cfg.Name, Stream: s.cfg.Stream, Subject: s.cfg.Subject, Slots: min(8*workers, crowdSlots), Shards: 1, Identity: Identity{PoolSize: 2 * workers}}.resolve()
@@ -74,7 +74,7 @@ func newCrowd(workers int) *sim {
 	return s
 }
 
-// shared reports whether so many workers share all slots, and each owner holds what it has by
+// shared reports whether this number of workers shares all slots, and each owner holds what it has by
 // the map.
 func (s *sim) shared(workers int) bool {
 	a := s.check.current
