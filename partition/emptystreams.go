@@ -15,15 +15,15 @@ type emptyStreams struct {
 	now    func() time.Time
 	fresh  time.Duration // how long what was seen of a stream is used
 
-	mu   sync.Mutex
+	mu   sync.Mutex // not held while the server is asked
 	seen map[string]*seenStream
 }
 
 // seenStream is what was last seen of a stream.
 type seenStream struct {
-	mu    sync.Mutex // held while the server is asked, so that others wait for its answer
-	at    time.Time  // when it was asked
-	empty bool
+	at     time.Time // when it was asked
+	empty  bool
+	asking chan struct{} // closed when the server has answered; nil: it is not asked
 }
 
 func newEmptyStreams(stored func(ctx context.Context, stream string) (uint64, error), now func() time.Time, fresh time.Duration) *emptyStreams {
@@ -33,18 +33,6 @@ func newEmptyStreams(stored func(ctx context.Context, stream string) (uint64, er
 // empty reports whether a stream had no message at some time within the last fresh. A
 // server that does not answer says nothing of the stream.
 func (e *emptyStreams) empty(ctx context.Context, stream string) bool {
-	s := e.of(stream)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// A stream with messages is not asked for again, either: each slot asks its consumer.
-	if at := e.now(); s.at.IsZero() || at.Sub(s.at) >= e.fresh {
-		messages, err := e.stored(ctx, stream)
-		s.at, s.empty = at, err == nil && messages == 0
-	}
-	return s.empty
-}
-
-func (e *emptyStreams) of(stream string) *seenStream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.seen[stream]
@@ -52,5 +40,28 @@ func (e *emptyStreams) of(stream string) *seenStream {
 		s = &seenStream{}
 		e.seen[stream] = s
 	}
-	return s
+
+	for s.asking != nil { // others wait for the answer to the one that asks
+		answered := s.asking
+		e.mu.Unlock()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+	// A stream with messages is not asked for again, either: each slot asks its consumer.
+	if at := e.now(); s.at.IsZero() || at.Sub(s.at) >= e.fresh {
+		s.asking = make(chan struct{})
+		e.mu.Unlock()
+		messages, err := e.stored(ctx, stream)
+		e.mu.Lock()
+		s.at, s.empty = at, err == nil && messages == 0
+		close(s.asking)
+		s.asking = nil
+	}
+	return s.empty
 }
