@@ -104,11 +104,11 @@ func (h *tallying) Import(_ context.Context, slot partition.Slots, state io.Read
 }
 
 func (h *tallying) Prepare(_ context.Context, slots partition.Slots) error {
+	h.mu.Lock() // before the ledger's lock, as in Handle
+	defer h.mu.Unlock()
 	h.l.mu.Lock()
 	defer h.l.mu.Unlock()
 	h.l.reads += len(slots.Slots)
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, s := range slots.Slots {
 		h.slots[s] = map[string]tally{}
 		for key, t := range h.l.tallies {
@@ -229,6 +229,20 @@ func (g *tallyGroup) settle(keys int) {
 	})
 }
 
+// prepared waits until the handlers have prepared for as many slots, and for no more. A worker has a
+// slot before its handler has prepared for it.
+func (g *tallyGroup) prepared(slots int) (reads int) {
+	g.t.Helper()
+	await.That(g.t, fmt.Sprintf("%d slots prepared", slots), func() bool {
+		reads, _ = g.l.counts()
+		return reads >= slots
+	})
+	if reads != slots {
+		g.t.Errorf("%d slots were prepared, want %d", reads, slots)
+	}
+	return reads
+}
+
 func (g *tallyGroup) scaleTo(n, keys int) {
 	g.t.Helper()
 	g.expect(n)
@@ -256,10 +270,7 @@ func stateMoves(t *testing.T, on servers) {
 	const keys = 120
 	g := startTallies(t, on)
 	g.scaleTo(4, keys)
-	first, _ := g.l.counts()
-	if first != g.cfg.Slots {
-		t.Errorf("%d slots were prepared at the start, there are %d", first, g.cfg.Slots)
-	}
+	first := g.prepared(g.cfg.Slots)
 	for _, n := range []int{6, 4, 7, 3} {
 		g.scaleTo(n, keys)
 	}
@@ -376,6 +387,7 @@ func TestStateThatCantMove(t *testing.T) {
 			g.expect(1)
 			g.add(func(h *tallying) { h.export = tt.export })
 			g.settle(keys)
+			g.check(0) // each slot's state has a key by now
 			g.expect(2)
 			g.add(nil)
 			g.settle(keys)
@@ -413,9 +425,9 @@ func TestStateOfAMixedGroup(t *testing.T) {
 	g.add(nil)
 	g.ws = append(g.ws, plain)
 	g.settle(keys)
-	reads, exports := g.l.counts()
-	if reads != g.cfg.Slots/2 || exports != 0 {
-		t.Errorf("%d slots were prepared, want %d; %d states were exported", reads, g.cfg.Slots/2, exports)
+	g.prepared(g.cfg.Slots / 2)
+	if _, exports := g.l.counts(); exports != 0 {
+		t.Errorf("%d states were exported for a worker that has none", exports)
 	}
 	for _, e := range g.seen(event.StateNotMoved) {
 		if e.Duration > 5*time.Second {
