@@ -21,6 +21,11 @@ const (
 	// stalePinCheck is how long a slot that is held may be silent before its
 	// consumer is looked at, and looked at again; Config.stalePinCheck in tests.
 	stalePinCheck = 5 * time.Second
+	// manySlots is how many slots a group can have before each looks at its silence less often, so
+	// that an idle group asks its servers at most 200 times a second. It is then at most
+	// longestSilence times as long.
+	manySlots      = 1000
+	longestSilence = 6
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
 )

@@ -61,6 +61,25 @@ type Config struct {
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
+// silenceCheck is how long a slot may be silent before the server is asked whether a message waits.
+// Only what a server has lost is found so late.
+func (c *Config) silenceCheck() time.Duration {
+	if c.Slots <= manySlots {
+		return c.stalePinCheck
+	}
+	return min(c.stalePinCheck*time.Duration(c.Slots)/manySlots, c.stalePinCheck*longestSilence)
+}
+
+// firstSilenceCheck is how long a slot that has just come may be silent. Many that come together
+// would otherwise all ask at the same moment, again and again.
+func (c *Config) firstSilenceCheck(slot int) time.Duration {
+	every := c.silenceCheck()
+	if c.Slots <= manySlots {
+		return every
+	}
+	return every/2 + every/2*time.Duration(slot%manySlots)/manySlots
+}
+
 // resolve fills in the defaults.
 func (c Config) resolve() Config {
 	defaulted(&c.Slots, 512)

@@ -50,6 +50,25 @@ func TestLargeGroups(t *testing.T) {
 	}
 }
 
+// TestSilenceCheck: however many slots an idle group has, it asks its servers at most 200 times a
+// second, down to once in half a minute for each slot.
+func TestSilenceCheck(t *testing.T) {
+	t.Parallel()
+	for slots, want := range map[int]time.Duration{
+		0: 5 * time.Second, 1000: 5 * time.Second, 1280: 6400 * time.Millisecond,
+		4096: 20480 * time.Millisecond, 65536: 30 * time.Second,
+	} {
+		c := Config{Slots: slots}.resolve()
+		if got := c.silenceCheck(); got != want {
+			t.Errorf("%d slots are silent for %v until they are looked at, want %v", slots, got, want)
+		}
+		first, last := c.firstSilenceCheck(0), c.firstSilenceCheck(manySlots-1)
+		if apart := last - first; slots <= manySlots && apart != 0 || slots > manySlots && (apart < want/3 || last > want) {
+			t.Errorf("%d slots that come together are looked at between %v and %v after that, want them spread", slots, first, last)
+		}
+	}
+}
+
 // TestConfigNamesEveryFault: a person who has made seven mistakes is told of
 // seven.
 func TestConfigNamesEveryFault(t *testing.T) {

@@ -84,7 +84,7 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	// The delivery may be within a step, whose effect this is.
 	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
 	p.consumers = &slotConsumers{cfg: cfg, layout: lay, nc: nc, js: js, life: life, look: p.streams.look}
-	p.empty = newEmptyStreams(p.consumers.messages, time.Now, cfg.stalePinCheck/2)
+	p.empty = newEmptyStreams(p.consumers.messages, time.Now, cfg.silenceCheck()/2)
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)

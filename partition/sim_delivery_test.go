@@ -356,7 +356,7 @@ type simSeenStream struct {
 // empty is emptyStreams.empty.
 func (w *simWorker) empty(shard int, then func(bool)) {
 	seen := &w.seenStreams[shard]
-	if seen.known && w.s.now-seen.at < w.s.cfg.stalePinCheck/2 {
+	if seen.known && w.s.now-seen.at < w.s.cfg.silenceCheck()/2 {
 		empty := seen.empty
 		w.later(0, func() { then(empty) })
 		return

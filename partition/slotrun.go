@@ -75,7 +75,7 @@ func (r *slotRun) start() {
 	}
 	r.stage = runPulling
 	r.inbox.settle(r)
-	r.pull.quietAt = r.now.Add(r.cfg.stalePinCheck)
+	r.pull.quietAt = r.now.Add(r.cfg.firstSilenceCheck(r.slot))
 	if !r.releasing {
 		r.pull.fetch()
 	}
@@ -183,7 +183,7 @@ func (r *slotRun) idle() bool {
 	case !r.atRest() || now.Before(p.quietAt):
 		return false
 	default:
-		p.quietAt = now.Add(r.cfg.stalePinCheck)
+		p.quietAt = now.Add(r.cfg.silenceCheck())
 		r.pull.lookAtSilence()
 		return true
 	}
