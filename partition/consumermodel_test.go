@@ -40,6 +40,7 @@ type consumerServer interface {
 type modelDelivery struct {
 	sequence uint64 // in the stream
 	number   uint64 // of the consumer's deliveries
+	behind   uint64 // messages that the consumer has yet to deliver
 	pinned   string
 	body     any
 }
@@ -79,12 +80,24 @@ func expectSequences(t *testing.T, ds []modelDelivery, want ...uint64) {
 	}
 }
 
+// expectBehind compares how many messages each delivery says are behind it.
+func expectBehind(t *testing.T, ds []modelDelivery, want ...uint64) {
+	t.Helper()
+	for i, d := range ds {
+		if d.behind != want[i] {
+			t.Errorf("message %d says that %d are behind it, want %d", d.sequence, d.behind, want[i])
+		}
+	}
+}
+
 func modelOrder(t *testing.T, srv consumerServer) {
 	srv.publish(5)
 	srv.pull("a", 10, "")
 	had := srv.come("a", modelInFlight)
 	srv.confirm(had[1], settleAck)
-	expectSequences(t, srv.come("a", 4), 1, 2, 3, 4)
+	came := srv.come("a", 4)
+	expectSequences(t, came, 1, 2, 3, 4)
+	expectBehind(t, came, 4, 3, 2, 1)
 	if floor, pending := srv.floor(); floor != 0 || pending != modelInFlight {
 		t.Errorf("floor %d with %d pending, want 0 and %d: the first is not settled", floor, pending, modelInFlight)
 	}
@@ -118,7 +131,9 @@ func modelReturn(t *testing.T, srv consumerServer) {
 		t.Fatal("no answer")
 	}
 	srv.pull("a", 3, had[0].pinned)
-	expectSequences(t, srv.come("a", 6), 1, 2, 3, 2, 1, 3)
+	came := srv.come("a", 6)
+	expectSequences(t, came, 1, 2, 3, 2, 1, 3)
+	expectBehind(t, came, 4, 3, 2, 2, 2, 2)
 }
 
 func modelReset(t *testing.T, srv consumerServer) {
@@ -131,6 +146,7 @@ func modelReset(t *testing.T, srv consumerServer) {
 	srv.pull("b", 3, "")
 	again := srv.come("b", 3)
 	expectSequences(t, again, 1, 3, 4)
+	expectBehind(t, again, 2, 1, 0)
 	for i, d := range again {
 		if d.number != uint64(i+1) {
 			t.Errorf("message %d is delivery %d, want %d", d.sequence, d.number, i+1)
@@ -199,7 +215,7 @@ func newSimModel(t *testing.T) *simModel {
 	s.broken.onDelivery = func(w *simWorker, in deliveryInput) deliveryInput {
 		if in, is := in.(mailInput); is && in.mail.status == "" {
 			d := in.mail.body.(simDelivery)
-			m.came[w] = append(m.came[w], modelDelivery{sequence: d.msg.seq, number: d.dseq, pinned: in.mail.pin, body: d})
+			m.came[w] = append(m.came[w], modelDelivery{sequence: d.msg.seq, number: d.dseq, behind: in.mail.behind, pinned: in.mail.pin, body: d})
 		}
 		return nil
 	}
@@ -364,7 +380,7 @@ func (m *realModel) come(worker string, n int) []modelDelivery {
 		}
 		meta, err := msg.Metadata()
 		m.must(err)
-		w.came = append(w.came, modelDelivery{sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, pinned: msg.Header.Get("Nats-Pin-Id"), body: msg})
+		w.came = append(w.came, modelDelivery{sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, behind: meta.NumPending, pinned: msg.Header.Get("Nats-Pin-Id"), body: msg})
 	}
 	return slices.Clone(w.came)
 }

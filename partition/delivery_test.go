@@ -113,7 +113,7 @@ func (r *deliveryRig) expect(want ...string) {
 func (r *deliveryRig) mail(seq uint64) *mail {
 	at := simEpoch.Add(time.Duration(seq) * time.Second)
 	r.number++
-	return &mail{pin: "p", number: r.number, original: original{seq, at.UnixNano()}, finest: 3, message: Message{Key: "k", Sequence: seq, Published: at}}
+	return &mail{pin: "p", number: r.number, behind: 1000, original: original{seq, at.UnixNano()}, finest: 3, message: Message{Key: "k", Sequence: seq, Published: at}}
 }
 
 func (r *deliveryRig) answer(run uint64, a answer) {

@@ -21,9 +21,7 @@ type lanes struct {
 	// that former owners queued may be lost there.
 	claimLost bool
 
-	// suspects is how many of the next messages to begin the owner before may have failed with.
-	// What turns out to be settled is none of them.
-	suspects int
+	suspects suspects
 
 	// ahead is the highest sequence that is confirmed as settled, and confirmedAt when the last
 	// one was, with several messages in flight.
@@ -47,6 +45,7 @@ func (l *lanes) full() bool { return !l.several() && l.total > 0 }
 // take takes a message in hand that was never begun by this run.
 func (l *lanes) take(m *mail) {
 	l.total++
+	l.suspects.came(m)
 	key := m.message.Key
 	if of := l.byKey[key]; of != nil {
 		of.insert(m)

@@ -301,7 +301,7 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 		m.unreadable = true
 		return consumer, m
 	}
-	m.number = meta.Sequence.Consumer
+	m.number, m.behind = meta.Sequence.Consumer, meta.NumPending
 	m.original, m.finest = original{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, finest
 	m.message = Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: msg.Header,
 		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}

@@ -142,7 +142,7 @@ func (a *simAttemptsCheck) handedOn(w *simWorker, at place) {
 	if r == nil || a.c.s.cfg.Retry.Attempts == 0 {
 		return
 	}
-	untried := r.lanes.suspects > 0
+	untried := r.lanes.suspects.left > 0
 	for name, t := range a.tries {
 		m := a.c.s.srv.published[name]
 		if untried && m.fine%at.slots == at.slot && t.begun > 0 {
@@ -214,6 +214,14 @@ func TestSimulationCatchesBrokenAttempts(t *testing.T) {
 			caughtInRetryQueue(t, tt.broken, tt.by, 1)
 		})
 	}
+}
+
+// TestSimulationCatchesUnsuspected proves it for what comes behind the first message after a
+// takeover, with several in flight.
+func TestSimulationCatchesUnsuspected(t *testing.T) {
+	oneGoroutine(t)
+	t.Parallel()
+	caughtIn(t, simVariant{retry: true, several: true}, simBreakage{unsuspectedBehind: true, lonely: true}, []string{"attempts"}, 1)
 }
 
 // countInterrupted takes an attempt that was interrupted for one that failed.

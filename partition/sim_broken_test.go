@@ -31,11 +31,12 @@ type simBreakage struct {
 	freeSoon    bool // what is processed is not waited for to be removed
 	unerased    bool // originals are not looked for in the main stream
 
-	endless          bool // attempts are not bounded, which plays no part in the older rules
-	unrecorded       bool // attempts are not recorded
-	unreadAttempts   bool // an owner does not read the records of former ones
-	unsuspected      bool // an owner takes no message for one that its former owner began
-	confusedAttempts bool // a record counts for any message of its key
+	endless           bool // attempts are not bounded, which plays no part in the older rules
+	unrecorded        bool // attempts are not recorded
+	unreadAttempts    bool // an owner does not read the records of former ones
+	unsuspected       bool // an owner takes no message for one that its former owner began
+	unsuspectedBehind bool // an owner takes only the first message for one that its former owner may have begun
+	confusedAttempts  bool // a record counts for any message of its key
 
 	bareSequences bool // what was settled is known by its sequence alone
 

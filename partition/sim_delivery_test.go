@@ -163,7 +163,10 @@ func (w *simWorker) mail(d simDelivery) *mail {
 	if d.pin != 0 {
 		m.pin = strconv.FormatUint(d.pin, 10)
 	}
-	m.number = d.dseq
+	m.number, m.behind = d.dseq, uint64(d.behind)
+	if w.s.broken.unsuspectedBehind {
+		m.behind = 0
+	}
 	m.finest, m.message = d.msg.fine, w.message(d.msg)
 	m.original = original{m.message.Sequence, m.message.Published.UnixNano()}
 	return m

@@ -256,15 +256,21 @@ func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 // must be by one of the invariants that are named.
 func caughtInRetryQueue(t *testing.T, broken simBreakage, by []string, from uint64) {
 	t.Helper()
+	caughtIn(t, simVariant{retry: true}, broken, by, from)
+}
+
+// caughtIn looks for a run of a variant in which a broken one is caught.
+func caughtIn(t *testing.T, variant simVariant, broken simBreakage, by []string, from uint64) {
+	t.Helper()
 	for seed := from; seed < from+3000; seed++ {
 		s := newSim(seed, false)
-		s.variant, s.broken = simVariant{retry: true}, broken
+		s.variant, s.broken = variant, broken
 		v := s.simulate()
 		if v == nil {
 			continue
 		}
 		if !slices.Contains(by, v.name) {
-			t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, by, story(seed, simVariant{retry: true}, broken, simTold))
+			t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, by, story(seed, variant, broken, simTold))
 		}
 		t.Logf("seed %d: %s: %s", seed, v.name, v.text)
 		return

@@ -637,6 +637,7 @@ type simDelivery struct {
 	dseq       uint64
 	pin        uint64
 	con        *simConsumer
+	behind     int // messages that the consumer has yet to deliver
 }
 
 func (sl *simSlot) find(seq uint64) (simMessage, bool) {
@@ -777,6 +778,16 @@ func (c *simConsumer) watchPin(srv *simServer) {
 	srv.s.after(pinnedTTL, look)
 }
 
+// behind returns how many messages the consumer has yet to deliver for the first time.
+func (sl *simSlot) behind() (n int) {
+	for _, m := range sl.stream() {
+		if m.seq >= sl.consumer.sseq {
+			n++
+		}
+	}
+	return n
+}
+
 func (sl *simSlot) deliver(p *simPull, m simMessage, again bool) {
 	c := sl.consumer
 	if again {
@@ -791,7 +802,7 @@ func (sl *simSlot) deliver(p *simPull, m simMessage, again bool) {
 		c.sseq = m.seq + 1
 		c.pending[m.seq] = simPending{dseq: c.dseq, at: sl.srv.s.now}
 	}
-	d := simDelivery{place: sl.place, pullNumber: p.pullNumber, msg: m, dseq: c.dseq, pin: c.pin, con: c}
+	d := simDelivery{place: sl.place, pullNumber: p.pullNumber, msg: m, dseq: c.dseq, pin: c.pin, con: c, behind: sl.behind()}
 	c.dseq++
 	p.w.link.down(func() { p.w.dispatch(d) })
 	sl.watchAck(c, m.seq)

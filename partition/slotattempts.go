@@ -58,7 +58,7 @@ func (a *slotAttempts) mayTry(m *slotMessage) bool {
 		m.attempt = m.before
 	}
 
-	mayHaveBegun := m.attempt > 0 || m.suspect || m.suspects > 0
+	mayHaveBegun := m.attempt > 0 || m.suspect || m.suspects.has(m.mail)
 	if !mayHaveBegun || a.records.of(key, o) > m.attempt || a.exhausted(m.attempt, m.tried()) {
 		return true
 	}
@@ -94,6 +94,18 @@ func (a *slotAttempts) ended(m Message, o original, err error) error {
 	}
 	a.records.excuse(m.Key, o, m.Attempt)
 	return err
+}
+
+// concluded takes in that a message was settled, or is to be tried again. That its attempt has failed
+// is remembered until the message is queued: it may be let go of before, and come again.
+func (a *slotAttempts) concluded(m *slotMessage, settled bool) {
+	key, o := m.mail.message.Key, m.mail.original
+	switch {
+	case settled:
+		a.records.settled(key, o)
+	case m.tried():
+		a.records.failedAtHead(key, o, m.attempt)
+	}
 }
 
 // toTakeBack returns a key whose record has to be taken back, or read for that, before the slot is

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -203,6 +204,37 @@ func TestWhatWasSettledIsNotSuspected(t *testing.T) {
 	}
 }
 
+// TestWhatIsPublishedAfterATakeoverIsNotSuspected: what was in the stream may have made the owner
+// before fail, so its attempt is recorded first. What is published since costs no such write.
+func TestWhatIsPublishedAfterATakeoverIsNotSuspected(t *testing.T) {
+	t.Parallel()
+	r := newDeliveryRig(t, func(c *Config) {
+		c.Retry = Retry{Attempts: 3, Tries: 2}
+		c.Delivery.InFlight = 64
+	})
+	r.step(heldInput{place: rigSlot, fence: Fence{1, 1}})
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{})
+
+	const before = 3
+	for seq := uint64(1); seq <= 2*before; seq++ {
+		r.told = nil
+		m := r.mail(seq)
+		m.behind = before - min(before, seq)
+		m.message.Key = fmt.Sprint(seq)
+		r.step(mailInput{rigSlot, m})
+
+		_, recorded := r.asks[1].question.(askStoreAttempts)
+		if suspect := seq <= before; recorded != suspect {
+			t.Fatalf("message %d: its attempt is recorded first: %t, want %t (it wants %q)", seq, recorded, suspect, r.told)
+		}
+		if recorded {
+			r.answer(1, answer{sequence: seq, outcome: outcomeDone})
+		}
+	}
+}
+
 // A message that has failed, and was let go of since the consumer was reset, is not begun when it
 // comes again: it is sent back if the slot is dropped then, and an earlier message of its key
 // goes before it.
@@ -232,6 +264,59 @@ func TestWhatFailedBeforeAResetIsNotBegun(t *testing.T) {
 	}
 	r.step(droppedInput{rigSlot})
 	r.expect("return 2", "ended 1", "released [3]")
+}
+
+// TestAFailureIsKnownAfterAReset: a message comes again after a reset of its consumer that has failed
+// since, or was not queued yet. Its failure counts, so the next attempt is recorded.
+func TestAFailureIsKnownAfterAReset(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(r *deliveryRig){
+		"it has yet to be queued": func(r *deliveryRig) {
+			r.returns(1, errors.New("failed"))
+			r.answer(1, answer{err: errors.New("full"), outcome: outcomeRefused}) // the copy is not stored
+			r.number++                                                            // a delivery is lost
+			r.come(3)
+			r.reset()
+		},
+		"it fails after the reset": func(r *deliveryRig) {
+			r.number++
+			r.come(3)
+			r.reset()
+			r.returns(1, errors.New("failed"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDeliveryRig(t, func(c *Config) {
+				c.Retry = Retry{Attempts: 3, Tries: 1}
+				c.Delivery.InFlight = 4
+			})
+			r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: true})
+			r.answer(1, answer{})
+			r.answer(1, answer{sequence: 1})
+			r.answer(1, answer{})
+			p := &r.d.slots[rigSlot].pull
+			p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour)
+
+			r.come(2)
+			fail(r)
+			r.told = nil
+			r.come(2)
+			for range 4 { // the queue is read again after a while
+				switch r.asks[1].question.(type) {
+				case askStoreAttempts:
+				case nil:
+					r.pass(time.Second)
+				default:
+					r.answer(1, answer{})
+				}
+			}
+			q, is := r.asks[1].question.(askStoreAttempts)
+			if !is || q.attempts.Attempts != 2 {
+				t.Errorf("it wants %q, and asks %+v, want the second attempt on message 2 recorded", r.told, r.asks[1].question)
+			}
+		})
+	}
 }
 
 func TestARecordGoesWhenSomethingIsBehindIt(t *testing.T) {

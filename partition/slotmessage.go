@@ -52,10 +52,7 @@ func (r *slotMessage) tried() bool { return r.attempt > r.former }
 func (r *slotMessage) begins() {
 	r.working = true
 	r.attempt++
-	if !r.suspect && r.suspects > 0 {
-		r.suspect = true
-		r.suspects--
-	}
+	r.suspect = r.suspect || r.suspects.begins(r.mail)
 }
 
 // cameAgain takes in that the message was delivered again.

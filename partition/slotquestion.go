@@ -95,6 +95,7 @@ type mail struct {
 	original
 	finest  int    // slot of the largest slot count
 	number  uint64 // of the consumer's deliveries since it was reset
+	behind  uint64 // how many more messages the consumer had to deliver then
 	message Message
 	body    any // what the shell needs to settle it
 }

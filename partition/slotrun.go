@@ -50,7 +50,7 @@ func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slot
 		load:    stateLoad{from: in.state},
 	}
 	if !in.handed {
-		r.lanes.suspects = d.cfg.Delivery.InFlight
+		r.lanes.suspects.left = d.cfg.Delivery.InFlight
 	}
 	r.requests = newSlotRequests(r.lanes)
 	if !d.cfg.Retry.Disabled {
@@ -451,8 +451,8 @@ func (r *slotRun) forgetReturned() {
 func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
 	m.working = false
 	done := err == nil || isDiscarded(err)
-	if done && r.retry != nil {
-		r.retry.attempts.records.settled(m.mail.message.Key, m.mail.original)
+	if r.retry != nil {
+		r.retry.attempts.concluded(m, done)
 	}
 	switch {
 	case err == nil:
@@ -470,9 +470,6 @@ func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
 	// the whole backlog would follow it into the queue.
 	if m.failed = !uncounted && r.queues(m.attempt); m.failed {
 		return
-	}
-	if r.retry != nil && m.tried() {
-		r.retry.attempts.records.failedAtHead(m.mail.message.Key, m.mail.original, m.attempt)
 	}
 	m.restFor(m.delay)
 	m.delay = min(2*m.delay, maxRetryDelay)
