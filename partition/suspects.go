@@ -5,7 +5,7 @@ package partition
 // it begins, and that is a write. They are at most as many as may be in flight, and each of them was
 // in the stream at the takeover: what is published since can't have made anybody fail.
 type suspects struct {
-	left int // of the next messages to begin, at most so many are suspect
+	left int // how many of the next messages to begin may still be suspect
 
 	// The first message that comes says how many its consumer has behind it. What comes after
 	// those is later than the takeover.
