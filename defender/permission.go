@@ -48,7 +48,12 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 		makes()
 		sees()
 		acknowledges()
-	case role.Publisher, role.Collector, role.Caller, role.Nodes:
+	case role.Publisher:
+		publish(IngestSubject)
+	case role.Collector:
+		more.Subscribe = append(more.Subscribe, IngestSubject)
+		more.Respond = true
+	case role.Caller, role.Nodes:
 	}
 	return all.With(more), nil
 }

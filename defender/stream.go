@@ -14,6 +14,9 @@ const (
 	AlarmStream = "dc-alarms"
 	DeadStream  = Stream + "-dead" // of partition.DeadLetter
 	DeadSubject = "muster." + Group + ".dead.letter"
+
+	// IngestSubject is where traces of runs are sent as requests; see package ingest.
+	IngestSubject = "dc-ingest"
 )
 
 // CompletionSubject is where the completions of a chamber are published.

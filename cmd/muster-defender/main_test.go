@@ -15,17 +15,17 @@ func TestBinary(t *testing.T) {
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
-			"defender/collect", "defender/replay",
+			"defender/collect", "defender/replay", "defender/ingest",
 			"broker/access", "broker/survey", "setting",
 			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",
 			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
-		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics, linktest.YAML, []string{
+		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics, linktest.YAML, linktest.Tables, []string{
 			"gonum.org/v1/gonum",                       // principal components
 			"github.com/santhosh-tekuri/jsonschema/v6", // of strategies
 			"golang.org/x/text",
 			"golang.org/x/sync",
 		}),
-		MaxMB: 30,
+		MaxMB: 39,
 	}.Test(t)
 }

@@ -16,7 +16,7 @@ func TestBinary(t *testing.T) {
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
-			"defender/collect", "defender/replay",
+			"defender/collect", "defender/replay", "defender/ingest",
 			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",
@@ -30,7 +30,7 @@ func TestBinary(t *testing.T) {
 		},
 		Modules: slices.Concat(
 			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,
-			linktest.PromQL, linktest.AWS, linktest.Kubernetes,
+			linktest.PromQL, linktest.AWS, linktest.Kubernetes, linktest.Tables,
 			[]string{ // as in muster-defender
 				"gonum.org/v1/gonum", "github.com/santhosh-tekuri/jsonschema/v6",
 			},
@@ -49,7 +49,7 @@ func TestBinary(t *testing.T) {
 			[]string{ // the profile that the load scenario reads
 				"github.com/google/pprof",
 			}),
-		MaxMB: 118,
+		MaxMB: 128,
 		Rig:   true,
 	}.Test(t)
 }

@@ -20,6 +20,14 @@ var (
 	// Cassandra is the driver.
 	Cassandra = []string{"github.com/apache/cassandra-gocql-driver/v2", "gopkg.in/inf.v0"}
 
+	// Tables are Parquet and Arrow, with the compressions that files have.
+	Tables = []string{
+		"github.com/parquet-go/parquet-go", "github.com/parquet-go/bitpack", "github.com/parquet-go/jsonlite",
+		"github.com/apache/arrow-go/v18", "github.com/google/flatbuffers", "github.com/goccy/go-json",
+		"github.com/andybalholm/brotli", "github.com/pierrec/lz4/v4", "github.com/klauspost/compress", "github.com/klauspost/cpuid/v2",
+		"github.com/twpayne/go-geom", "github.com/zeebo/xxh3", "golang.org/x/exp",
+	}
+
 	// Metrics is what exports them.
 	Metrics = []string{
 		"github.com/prometheus/client_golang", "github.com/prometheus/client_model",
