@@ -46,9 +46,19 @@ func (a *boundedAllocator) take(size int) {
 	a.room -= size
 }
 
+// arrowLimits has a reader take no more memory than the data can need: a message says itself how
+// long it is.
+func arrowLimits(data []byte) []ipc.Option {
+	size := int64(max(len(data), 1)) // 0 stands for no limit
+	return []ipc.Option{
+		ipc.WithAllocator(&boundedAllocator{memory.NewGoAllocator(), maxArrowBytes}),
+		ipc.WithMetadataSizeLimit(size), ipc.WithBodySizeLimit(size),
+	}
+}
+
 // readArrowStream reads a table from an Arrow IPC stream.
 func readArrowStream(data []byte, t *table) error {
-	r, err := ipc.NewReader(bytes.NewReader(data), ipc.WithAllocator(&boundedAllocator{memory.NewGoAllocator(), maxArrowBytes}))
+	r, err := ipc.NewReader(bytes.NewReader(data), arrowLimits(data)...)
 	if err != nil {
 		return corrupt("Arrow stream", err)
 	}
@@ -70,7 +80,7 @@ func readArrowStream(data []byte, t *table) error {
 
 // readArrowFile reads a table from an Arrow IPC file, which is also Feather, version 2.
 func readArrowFile(data []byte, t *table) error {
-	r, err := ipc.NewFileReader(bytes.NewReader(data), ipc.WithAllocator(&boundedAllocator{memory.NewGoAllocator(), maxArrowBytes}))
+	r, err := ipc.NewFileReader(bytes.NewReader(data), arrowLimits(data)...)
 	if err != nil {
 		return corrupt("Arrow file", err)
 	}

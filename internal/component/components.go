@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt tables/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
@@ -21,7 +21,8 @@ const (
 	dynamoDBLocalVersion = "3.1.0"
 	dynaliteVersion      = "4.0.0"
 	motoVersion          = "5.2.5"
-	numpyVersion         = "2.4.6" // with SciPy
+	numpyVersion         = "2.4.6"  // with SciPy
+	tablesVersion        = "26.0.1" // of PyArrow, with pandas, DuckDB and NATS' client
 	cassandraVersion     = "5.0.5"
 	kafkaVersion         = "4.4.0"
 	kafkaLog4jVersion    = "2.25.5" // of log4j-core, which this Kafka brings
@@ -74,15 +75,7 @@ func Dynalite() Component {
 func Moto() Component {
 	return Component{
 		Name: "moto", Version: motoVersion, key: "moto", tools: []string{"python3"},
-		fetch: func(ctx context.Context, dir string) error {
-			if err := unpack(dir, "moto/requirements.txt"); err != nil {
-				return err
-			}
-			if err := command(ctx, dir, "python3", "-m", "venv", "python"); err != nil {
-				return err
-			}
-			return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
-		},
+		fetch: pythonWith("moto/requirements.txt"),
 		start: func(dir, work string) (invocation, error) {
 			return invocation{
 				program: python(dir), args: []string{"-m", "moto.server", "-H", "127.0.0.1", "-p", "0"}, dir: filepath.Dir(work),
@@ -98,15 +91,29 @@ func Moto() Component {
 func NumPy() Component {
 	return Component{
 		Name: "NumPy", Version: numpyVersion, key: "numpy", tools: []string{"python3"},
-		fetch: func(ctx context.Context, dir string) error {
-			if err := unpack(dir, "numpy/requirements.txt"); err != nil {
-				return err
-			}
-			if err := command(ctx, dir, "python3", "-m", "venv", "python"); err != nil {
-				return err
-			}
-			return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
-		},
+		fetch: pythonWith("numpy/requirements.txt"),
+	}
+}
+
+// Tables is a Python with PyArrow, pandas, DuckDB and the client of NATS, in python/bin of its folder: what people read
+// and write tables with, without our code. It can't be started.
+func Tables() Component {
+	return Component{
+		Name: "PyArrow", Version: tablesVersion, key: "tables", tools: []string{"python3"},
+		fetch: pythonWith("tables/requirements.txt"),
+	}
+}
+
+// pythonWith fetches the packages that a file requires into a virtual environment.
+func pythonWith(requirements string) func(ctx context.Context, dir string) error {
+	return func(ctx context.Context, dir string) error {
+		if err := unpack(dir, requirements); err != nil {
+			return err
+		}
+		if err := command(ctx, dir, "python3", "-m", "venv", "python"); err != nil {
+			return err
+		}
+		return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
 	}
 }
 
