@@ -58,7 +58,9 @@ func arrowLimits(data []byte) []ipc.Option {
 
 // readArrowStream reads a table from an Arrow IPC stream.
 func readArrowStream(data []byte, t *table) error {
-	r, err := ipc.NewReader(bytes.NewReader(data), arrowLimits(data)...)
+	// ipc.NewReader would leave out the limits of messages.
+	limits := arrowLimits(data)
+	r, err := ipc.NewReaderFromMessageReader(ipc.NewMessageReader(bytes.NewReader(data), limits...), limits...)
 	if err != nil {
 		return corrupt("Arrow stream", err)
 	}

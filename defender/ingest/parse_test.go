@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -239,6 +240,18 @@ func TestMalformed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestALengthThatIsClaimedTakesNoMemory: the first word of a stream says how long its first message is.
+func TestALengthThatIsClaimedTakesNoMemory(t *testing.T) {
+	long := "\xff\xff\xff\x7fand no more"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := parse(ArrowStream, long, query(wideMap))
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; err == nil || taken > 1<<20 {
+		t.Errorf("%d bytes were taken: %v", taken, err)
 	}
 }
 
