@@ -15,7 +15,7 @@ func TestBinary(t *testing.T) {
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
-			"defender/collect", "defender/replay", "defender/ingest",
+			"defender/collect", "defender/replay", "defender/ingest", "defender/export",
 			"broker/access", "broker/survey", "setting",
 			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",
 			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
