@@ -172,11 +172,11 @@ func (p *plant) alarms(n int) {
 // TestCompletionInTheDocumentation: a program of any language may go by the example.
 func TestCompletionInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	_, section, ok := strings.Cut(readFile(t, "docs/defender.md"), "## Completion messages")
+	_, section, ok := strings.Cut(readFile(t, "docs/defender/data.md"), "## Completion messages")
 	_, example, ok2 := strings.Cut(section, "```json\n")
 	example, _, ok3 := strings.Cut(example, "```")
 	if !ok || !ok2 || !ok3 {
-		t.Fatal("docs/defender.md has no example of a completion message")
+		t.Fatal("docs/defender/data.md has no example of a completion message")
 	}
 	c, err := defender.ParseCompletion([]byte(example))
 	if err != nil {

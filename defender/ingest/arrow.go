@@ -58,6 +58,7 @@ func arrowLimits(data []byte) []ipc.Option {
 
 // readArrowStream reads a table from an Arrow IPC stream.
 func readArrowStream(data []byte, t *table) error {
+	verifyArrowStream(data)
 	// ipc.NewReader would leave out the limits of messages.
 	limits := arrowLimits(data)
 	r, err := ipc.NewReaderFromMessageReader(ipc.NewMessageReader(bytes.NewReader(data), limits...), limits...)
@@ -82,6 +83,7 @@ func readArrowStream(data []byte, t *table) error {
 
 // readArrowFile reads a table from an Arrow IPC file, which is also Feather, version 2.
 func readArrowFile(data []byte, t *table) error {
+	verifyArrowFile(data)
 	r, err := ipc.NewFileReader(bytes.NewReader(data), arrowLimits(data)...)
 	if err != nil {
 		return corrupt("Arrow file", err)

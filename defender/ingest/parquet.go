@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +16,17 @@ import (
 
 // readParquet reads a Parquet file of flat columns.
 func readParquet(data []byte, t *table) error {
+	// The library makes room for a footer as long as the file says.
+	const magic = "PAR1"
+	at := len(data) - len(magic) - 4
+	if at < len(magic) || string(data[at+4:]) != magic || int64(binary.LittleEndian.Uint32(data[at:])) > int64(at) {
+		return corrupt("Parquet file", errors.New("it has no footer at its end"))
+	}
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
+		return corrupt("Parquet file", err)
+	}
+	if err := verifyParquetPages(data, f); err != nil {
 		return corrupt("Parquet file", err)
 	}
 	if f.NumRows() > MaxNumbers {

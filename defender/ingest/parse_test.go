@@ -243,16 +243,35 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestALengthThatIsClaimedTakesNoMemory: the first word of a stream says how long its first message is.
-func TestALengthThatIsClaimedTakesNoMemory(t *testing.T) {
-	long := "\xff\xff\xff\x7fand no more"
+// TestDamageTakesBoundedMemory: lengths that are claimed in binary formats are believed only as far as they may be.
+// The test isn't parallel, as it measures what all tests take.
+func TestDamageTakesBoundedMemory(t *testing.T) {
+	const most = maxArrowBytes + 16<<20
+	damages := []string{"\xff", "\x7f", "\x0f", "\xff\xff\xff\x7f", "\xff\xff\xff\xff\x0f", "\xfe\xff\xff\xff\x0f"} // also as the formats write numbers
+	for format, of := range map[Format]string{
+		Parquet: parquetTable(t), ArrowStream: arrowTable(t, false), ArrowFile: arrowTable(t, true),
+	} {
+		worst := uint64(0)
+		for at := 0; at < len(of); at += 3 { // each place would take half a minute
+			for _, damage := range damages {
+				data := []byte(of)
+				copy(data[at:], damage)
+				worst = max(worst, taken(func() { _, _ = parse(format, string(data), query(wideMap)) }))
+			}
+		}
+		if t.Logf("%s: %d bytes at most", format, worst); worst > most {
+			t.Errorf("%s: %d bytes were taken, want %d at most", format, worst, most)
+		}
+	}
+}
+
+// taken returns how many bytes of memory f takes.
+func taken(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := parse(ArrowStream, long, query(wideMap))
+	f()
 	runtime.ReadMemStats(&after)
-	if taken := after.TotalAlloc - before.TotalAlloc; err == nil || taken > 1<<20 {
-		t.Errorf("%d bytes were taken: %v", taken, err)
-	}
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // TestTooLarge: nothing larger is taken than defenders take.
