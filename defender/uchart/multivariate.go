@@ -180,6 +180,7 @@ type trained struct {
 	qLimit    float64
 	courses   []Course  // of statistics that aren't independent
 	centers   []float64 // of variables; nil without courses
+	usual     []usual   // of variables, before what courses lead to expect is taken off
 }
 
 // judge concludes on a chart without the SVIDs that are left out. An SVID of the model
@@ -198,8 +199,12 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 	}
 	before := basis.newest(p.Reference)
 	run, missing := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
-	if missing == nil && !t.expect(run, basis) {
-		return nil, nil // the first run of a lot, before there are lots to compare it with
+	var signature []Level
+	if missing == nil {
+		signature = t.signature(run)
+		if !t.expect(run, basis) {
+			return nil, nil // the first run of a lot, before there are lots to compare it with
+		}
 	}
 	if missing != nil {
 		svid := t.names.SVIDs[missing.svid]
@@ -218,6 +223,7 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 		by, total = s.T2By, s.T2
 	}
 	m.By = t.largest(by, total)
+	m.Signature = signature
 	return m, nil
 }
 
@@ -261,6 +267,7 @@ func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 			runs = append(runs, run)
 		}
 	}
+	t.usual = usualOf(runs, len(t.variables))
 	c := pca.Config{Variance: p.Variance}
 	if !p.NoCourses && p.Reference == 0 && len(runs) == len(base) {
 		runs = t.whiten(runs, lotNumbers(base, base[len(base)-1].Lot)[:len(base)])

@@ -112,6 +112,9 @@ type Multivariate struct {
 	// By lists what contributes most to the statistic that is further out, relative
 	// to its limit; at most maxContributions, the largest first.
 	By []Contribution `json:"by,omitempty"`
+	// Signature is how far the level of each SVID is off, by which labelled faults are
+	// recognized; the largest first, at most maxLevels, and only of an alarm.
+	Signature []Level `json:"signature,omitempty"`
 }
 
 // maxContributions is how many contributions a [Multivariate] lists.
