@@ -17,6 +17,7 @@ type announcer struct {
 	out        *outbox
 	metrics    *Metrics
 	clearAfter func(ContextRef) int // contexts in a row that aren't flagged
+	labels     *labels
 }
 
 // notify publishes the notice that a stored context calls for. The subject is the
@@ -26,6 +27,9 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 	n, ok := NoticeOf(history, u, a.clearAfter(u.Context))
 	if !ok {
 		return nil
+	}
+	if n.Event != AlarmCleared {
+		n.Classification = a.labels.classify(ctx, u.Verdict)
 	}
 	data, err := json.Marshal(n)
 	if err != nil {

@@ -3,6 +3,7 @@ package defender
 import (
 	"fmt"
 
+	"github.com/muster-dev/muster/defender/classify"
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -32,6 +33,9 @@ type AlarmNotice struct {
 	// Trend tells, in a line, that the chamber alarms more often or worse than it did,
 	// by the charts of its alarms; see ChartAlarms.
 	Trend string `json:"trend,omitempty"`
+	// Classification names the fault by the labels there were when the notice was
+	// published; nil without labels, or if the context has no signature.
+	Classification *classify.Match `json:"classification,omitempty"`
 }
 
 // NoticeOf returns the notice that a context calls for, and false if it is none. It

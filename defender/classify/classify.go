@@ -90,6 +90,11 @@ func New(cases []Case) *Library {
 	return l
 }
 
+// Without returns the library without the cases of a run.
+func (l *Library) Without(run string) *Library {
+	return &Library{known: slices.DeleteFunc(slices.Clone(l.known), func(k known) bool { return k.Run == run })}
+}
+
 // Size returns how many cases the library compares with.
 func (l *Library) Size() int { return len(l.known) }
 

@@ -82,6 +82,17 @@ func TestTheOrderOfCasesAndLevelsDoesNotMatter(t *testing.T) {
 	}
 }
 
+func TestALibraryCanLeaveARunOut(t *testing.T) {
+	t.Parallel()
+	library := classify.New(cases)
+	if m := library.Without("a1").Classify(cases[0].Signature); !m.Unknown() || m.Nearest[0].Run != "a2" {
+		t.Errorf("without the run itself the match is %+v", m)
+	}
+	if library.Size() != 2 || library.Without("a1").Size() != 1 {
+		t.Errorf("the libraries have %d and %d cases, want 2 and 1", library.Size(), library.Without("a1").Size())
+	}
+}
+
 func TestWithoutAnythingToCompareThereIsNoMatch(t *testing.T) {
 	t.Parallel()
 	if m := classify.New(nil).Classify(cases[0].Signature); m != nil {

@@ -1,5 +1,5 @@
 // Package defender has the commands of the fault detection: defender with run, analyze, alarms,
-// reset, check, schema and create-schema, and collect. They link no NATS server.
+// faults, reset, check, schema and create-schema, and collect. They link no NATS server.
 package defender
 
 import (
@@ -13,7 +13,7 @@ import (
 // New returns the commands of defenders.
 func New() *cobra.Command {
 	cmd := &cobra.Command{Use: "defender", Short: "Fault detection for process chambers"}
-	cmd.AddCommand(newRun(), newAnalyze(), newCheck(), newSchema(), newReset(), newAlarms(), newCreateSchema())
+	cmd.AddCommand(newRun(), newAnalyze(), newCheck(), newSchema(), newReset(), newAlarms(), newFaults(), newCreateSchema())
 	return cmd
 }
 
