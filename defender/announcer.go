@@ -28,7 +28,7 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 	if !ok {
 		return nil
 	}
-	if n.Event != AlarmCleared {
+	if u.Verdict.Flagged() {
 		n.Classification = a.labels.classify(ctx, u.Verdict)
 	}
 	data, err := json.Marshal(n)
@@ -48,7 +48,7 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 		}
 		return partition.Unavailable(err) // the servers are to blame, not the context
 	}
-	if n.Event != AlarmCleared {
+	if u.Verdict.Flagged() {
 		a.metrics.alarms.Inc()
 	}
 	return nil

@@ -75,6 +75,9 @@ type Verdict struct {
 	// and Signals the worst of them, at most maxViolations.
 	Signaled int      `json:"signaled,omitempty"`
 	Signals  []Signal `json:"signals,omitempty"`
+	// Drift is the means that have moved far from Phase I, the farthest first, at most
+	// maxDrifts. It is no alarm.
+	Drift []Drift `json:"drift,omitempty"`
 	// Frozen is the limits that were frozen for this context and those after it,
 	// which refer to it by Limits.At.
 	Frozen *Baseline `json:"frozen,omitempty"`

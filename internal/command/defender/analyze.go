@@ -172,12 +172,32 @@ func writeRuns(out io.Writer, r *analyze.Report, all bool) error {
 	if err := writeNotes(out, r); err != nil {
 		return err
 	}
+	if err := writeDrifts(out, r); err != nil {
+		return err
+	}
 	t := r.Total
 	_, err := fmt.Fprintf(out, "\n%d runs: %d learning, %d normal, %d alarms, %d bad data\n", t.Runs, t.Learning, t.Normal, t.Alarms, t.BadData)
 	if err == nil && r.Labelled {
 		_, err = fmt.Fprintf(out, "known faults: %d of %d judged ones found, %d alarms of normal runs\n", t.Detected, t.Faults, t.False)
 	}
 	return err
+}
+
+// writeDrifts says which groups have drifted, and how far by their last run that has.
+func writeDrifts(out io.Writer, r *analyze.Report) error {
+	for _, g := range r.Groups {
+		for _, run := range slices.Backward(g.Runs) {
+			drift := run.Verdict.DriftReason()
+			if drift == "" {
+				continue
+			}
+			if _, err := fmt.Fprintf(out, "\nGroup %q, by run %s, has %s\n", g.Name, run.Context, drift); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // maxNotes is how many groups without a judged run are listed.
