@@ -52,6 +52,8 @@ type measured struct {
 	early, late counts // undisturbed runs up to learning, and after it
 	disturbed   map[int]outcome
 	courses     map[string]int // judged runs by the course of means
+	episodes    int            // false alarms that follow no other
+	leads       map[string]int // false alarms by the sensor that is most out
 }
 
 // outcome is how a disturbance was met.
@@ -62,14 +64,21 @@ type outcome struct {
 }
 
 func measure(c *course) (measured, error) {
-	m := measured{disturbed: map[int]outcome{}, courses: map[string]int{}}
+	m := measured{disturbed: map[int]outcome{}, courses: map[string]int{}, leads: map[string]int{}}
 	p, err := trainBoth(c)
 	if err != nil {
 		return m, err
 	}
-	h := newHistory()
+	h, alarmed := newHistory(), false
 	for i, r := range c.undisturbed {
 		v := h.judge(r)
+		if v.Flagged() {
+			m.leads[lead(v)]++
+			if !alarmed {
+				m.episodes++
+			}
+		}
+		alarmed = v.Flagged()
 		if i < learning {
 			m.early.add(v, r, &p)
 			continue
@@ -81,6 +90,17 @@ func measure(c *course) (measured, error) {
 		m.disturbed[number] = meet(h.after(c.onset), runs, &p)
 	}
 	return m, nil
+}
+
+// lead names the sensor that is most out.
+func lead(v uchart.Verdict) string {
+	switch m := v.Multivariate; {
+	case v.Violated > 0:
+		return v.Violations[0].SVID
+	case m != nil && len(m.By) > 0:
+		return m.By[0].SVID
+	}
+	return "bad data"
 }
 
 // courseOf is the course by which means of all sensors together were judged.
