@@ -42,6 +42,10 @@ type MultivariatePolicy struct {
 	Refit int
 	// NoCourses takes runs as independent of each other; see [Course].
 	NoCourses bool
+	// Bound is how many robust sigmas a variable counts with, about: what lies beyond counts by
+	// its logarithm. It keeps the budget where values have heavy tails, since else one value far
+	// out is most of T² or Q, and finds less of faults in single variables. 0 is no bound.
+	Bound float64
 }
 
 func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
@@ -181,6 +185,7 @@ type trained struct {
 	courses   []Course  // of statistics that aren't independent
 	centers   []float64 // of variables; nil without courses
 	usual     []usual   // of variables, before what courses lead to expect is taken off
+	bounds    *bounds   // nil: variables aren't bounded
 }
 
 // judge concludes on a chart without the SVIDs that are left out. An SVID of the model
@@ -212,6 +217,7 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 		lack := fmt.Sprintf("SVID %q has no %s in step %d: T² and Q leave it out", svid, missing.stat, t.names.Steps[missing.step])
 		return m, append([]string{lack}, lacks...)
 	}
+	t.bounds.apply(run)
 	s, err := t.model.Score(run)
 	if err != nil {
 		return nil, nil
@@ -253,6 +259,9 @@ func (p MultivariatePolicy) modelID(base []Point, left []string) LimitsID {
 	for _, number := range lotNumbers(base, base[len(base)-1].Lot) {
 		rules = append(rules, uint64(number+1))
 	}
+	if p.Bound > 0 {
+		rules = append(rules, math.Float64bits(p.Bound))
+	}
 	return limitsOf(base, append(rules, uint64(len(left)))...)
 }
 
@@ -274,6 +283,12 @@ func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 	}
 	if len(runs) < min(p.MinHistory, len(base)-wanderStart) {
 		return t
+	}
+	if p.Bound > 0 {
+		t.bounds = boundsOf(runs, len(t.variables), p.Bound)
+		for _, run := range runs {
+			t.bounds.apply(run)
+		}
 	}
 	parts := 0
 	if n := len(runs); n*n*n*(n+len(t.variables)) > maxLeaveOneOut {
