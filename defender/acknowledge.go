@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/defender/classify"
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -119,6 +120,7 @@ type AlarmStatus struct {
 	State        uchart.State     `json:"state"`  // of the last of them
 	Reason       string           `json:"reason"` // of the last of them
 	Strategy     string           `json:"strategy"`
+	Fault        *classify.Match  `json:"fault,omitempty"` // of the last one that was compared with labels; nil if none was
 	Cleared      *time.Time       `json:"cleared,omitempty"`
 	ClearedBy    string           `json:"cleared_by,omitempty"` // why
 	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
@@ -248,6 +250,9 @@ func (f *alarmFold) message(subject string, data []byte) {
 		return // a context that came late
 	}
 	a.Count, a.Latest, a.State, a.Reason, a.Strategy = n.Count, n.Context.End, n.State, n.Reason, n.Strategy
+	if n.Classification != nil {
+		a.Fault = n.Classification
+	}
 }
 
 func (f *alarmFold) list(q AlarmListQuery) []AlarmStatus {

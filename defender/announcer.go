@@ -17,6 +17,7 @@ type announcer struct {
 	out        *outbox
 	metrics    *Metrics
 	clearAfter func(ContextRef) int // contexts in a row that aren't flagged
+	labels     *labels
 }
 
 // notify publishes the notice that a stored context calls for. The subject is the
@@ -26,6 +27,9 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 	n, ok := NoticeOf(history, u, a.clearAfter(u.Context))
 	if !ok {
 		return nil
+	}
+	if u.Verdict.Flagged() {
+		n.Classification = a.labels.classify(ctx, u.Verdict)
 	}
 	data, err := json.Marshal(n)
 	if err != nil {
@@ -44,7 +48,7 @@ func (a *announcer) notify(ctx context.Context, history []UChart, u UChart) erro
 		}
 		return partition.Unavailable(err) // the servers are to blame, not the context
 	}
-	if n.Event != AlarmCleared {
+	if u.Verdict.Flagged() {
 		a.metrics.alarms.Inc()
 	}
 	return nil

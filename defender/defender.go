@@ -43,7 +43,7 @@ func New(c Config) (*Defender, error) {
 
 	d := &Defender{config: c, cache: newCache(c.Store, c.History, c.CacheBytes), log: &logger{to: c.Logger, version: c.Version}}
 	d.out = &outbox{js: js, replicas: c.Replicas, logger: c.Logger}
-	d.alarms = &announcer{out: d.out, metrics: c.Metrics, clearAfter: c.ClearAfter}
+	d.alarms = &announcer{out: d.out, metrics: c.Metrics, clearAfter: c.ClearAfter, labels: &labels{store: c.Store, logger: c.Logger}}
 	d.concluder = newConcluder(c)
 	d.fencing = fencing{cache: d.cache, metrics: c.Metrics}
 	d.maintainer = &maintainer{

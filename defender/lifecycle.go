@@ -2,7 +2,9 @@ package defender
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/muster-dev/muster/defender/classify"
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -20,18 +22,28 @@ const (
 	AlarmCleared   AlarmEvent = "cleared"
 )
 
+// AlarmDrifted is the event of a context that raises no alarm, but is the first of those the
+// history has whose levels are far from Phase I; see [uchart.Drift]. Webhooks are told of it.
+// It opens nothing and is not cleared.
+const AlarmDrifted AlarmEvent = "drifted"
+
 // AlarmNotice is the message that is published for an alarm, as JSON: one for each
 // flagged context, and one for the context that clears the alarm.
 type AlarmNotice struct {
 	Alarm
 	Event    AlarmEvent `json:"event"`
-	Opened   string     `json:"opened"`           // context that opened the alarm; with the chamber it identifies it
-	Count    int        `json:"count"`            // flagged contexts of it up to now, at least 1
+	Opened   string     `json:"opened"`           // context that opened the alarm; with the chamber it identifies it; empty for AlarmDrifted
+	Count    int        `json:"count"`            // flagged contexts of it up to now, at least 1; 0 for AlarmDrifted
 	Strategy string     `json:"strategy"`         // name@version
 	Recipe   string     `json:"recipe,omitempty"` // of the alarm
+	// Drift tells, in a line, how far levels have moved since Phase I.
+	Drift string `json:"drift,omitempty"`
 	// Trend tells, in a line, that the chamber alarms more often or worse than it did,
 	// by the charts of its alarms; see ChartAlarms.
 	Trend string `json:"trend,omitempty"`
+	// Classification names the fault by the labels there were when the notice was
+	// published; nil without labels, or if the context has no signature.
+	Classification *classify.Match `json:"classification,omitempty"`
 }
 
 // NoticeOf returns the notice that a context calls for, and false if it is none. It
@@ -57,13 +69,33 @@ func NoticeOf(history []UChart, u UChart, clearAfter int) (AlarmNotice, bool) {
 		n.Event, n.Reason = AlarmCleared, "maintenance"
 	case before != nil && u.Verdict.State != uchart.Learning && quiet+1 >= max(clearAfter, 1):
 		n.Event, n.Reason = AlarmCleared, fmt.Sprintf("%d contexts in a row are normal", clearAfter)
+	case before == nil && startsDrift(history, u):
+		n.Event, n.Opened, n.Count, n.Reason = AlarmDrifted, "", 0, u.Verdict.DriftReason()
 	default:
 		return AlarmNotice{}, false
 	}
-	if n.Event != AlarmCleared {
+	n.Drift = u.Verdict.DriftReason()
+	if u.Verdict.Flagged() {
 		n.Trend = trend(history, u)
 	}
 	return n, true
+}
+
+// startsDrift reports whether a context has drifted and none since the last maintenance had,
+// as far as the history tells.
+func startsDrift(history []UChart, u UChart) bool {
+	if len(u.Verdict.Drift) == 0 {
+		return false
+	}
+	for _, earlier := range slices.Backward(history) {
+		if earlier.Verdict.State == uchart.Maintenance {
+			return true
+		}
+		if len(earlier.Verdict.Drift) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // standing returns the alarm that stands after the history, nil if none does. A row

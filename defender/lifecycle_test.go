@@ -56,6 +56,52 @@ func TestAnAlarmIsOpenedRepeatedAndCleared(t *testing.T) {
 	}
 }
 
+func TestDriftIsToldOnceAndIsNoAlarm(t *testing.T) {
+	t.Parallel()
+	drift := []uchart.Drift{{SVID: "Vat Valve", Step: 4, Statistic: uchart.Mean, Center: 50, Level: 53, Sigmas: 4}}
+	for _, test := range []struct{ run, want string }{ // d: drifted, D: drifted and alarm; d in want: told
+		{"..d.dd.", "--d----"},
+		{"..dM.d", "--d--d"},
+		{"..Dd...d", "--o--c--"}, // an alarm's notice tells of it, too
+		{"dA..d", "do--c"},
+	} {
+		var history []defender.UChart
+		got := ""
+		for i := range test.run {
+			u := defender.UChart{Context: defender.ContextRef{Chamber: etcher, ID: fmt.Sprint("c", i)}, Verdict: uchart.Verdict{State: uchart.Normal}}
+			switch test.run[i] {
+			case 'd':
+				u.Verdict.Drift = drift
+			case 'D':
+				u.Verdict.Drift, u.Verdict.State = drift, uchart.Alarm
+			case 'A':
+				u.Verdict.State = uchart.Alarm
+			case 'M':
+				u.Verdict.State = uchart.Maintenance
+			}
+			n, ok := defender.NoticeOf(history, u, 3)
+			switch {
+			case !ok:
+				got += "-"
+			case n.Event == defender.AlarmDrifted:
+				got += "d"
+				if n.Opened != "" || n.Count != 0 || n.Reason != "drifted since Phase I: Vat Valve, step 4, mean is at 53, 50 in Phase I (+4.0 sigma)" {
+					t.Errorf("%s: the notice of context %d is %+v", test.run, i, n)
+				}
+			default:
+				got += string(n.Event[:1])
+			}
+			if ok && (n.Drift != "") != (len(u.Verdict.Drift) > 0) {
+				t.Errorf("%s: the notice of context %d says of drift %q", test.run, i, n.Drift)
+			}
+			history = append(history, u)
+		}
+		if got != test.want {
+			t.Errorf("%s: notices are %s, want %s", test.run, got, test.want)
+		}
+	}
+}
+
 func (s *stage) notices() []defender.AlarmNotice {
 	s.t.Helper()
 	var list []defender.AlarmNotice
@@ -122,5 +168,29 @@ func TestMaintenanceStartsLimitsAgainAndClearsTheAlarm(t *testing.T) {
 	notices := s.notices()
 	if len(notices) != 2 || notices[0].Event != defender.AlarmOpened || notices[1].Event != defender.AlarmCleared || notices[1].Opened != "faulty" || notices[1].Recipe != recipe {
 		t.Errorf("notices are %+v, want the alarm opened and cleared", notices)
+	}
+}
+
+func TestADriftIsNotListedAsAnAlarm(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.alarmed(s.defender(byStrategy), 12, trace.Faults()[0])
+	n := defender.AlarmNotice{Event: defender.AlarmDrifted, Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: etcher, ID: "drifting"}, State: uchart.Normal, Reason: "drifted"}}
+	data, err := json.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.conn.Publish(defender.AlarmSubject(etcher, "drifting"), data); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.notices()); got != 2 {
+		t.Fatalf("the stream has %d notices, want the alarm and the drift", got)
+	}
+	list, err := defender.ListAlarms(t.Context(), s.conn, defender.AlarmListQuery{All: true, Limit: 10})
+	if err != nil || len(list) != 1 || list[0].Opened == "" {
+		t.Errorf("the alarms are %+v, %v, want one", list, err)
 	}
 }

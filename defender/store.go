@@ -56,6 +56,16 @@ type Store interface {
 	// ended together by context, then chamber, descending.
 	Alarms(ctx context.Context, q AlarmQuery) ([]Alarm, error)
 
+	// PutLabel stores the label of a context, which may be gone, in place of one that it
+	// had. Labels don't expire.
+	PutLabel(ctx context.Context, l FaultLabel) error
+
+	// DeleteLabel deletes the label of a context; one that isn't there is no error.
+	DeleteLabel(ctx context.Context, key TChartKey) error
+
+	// Labels returns all labels, ordered by chamber as it is written, then context.
+	Labels(ctx context.Context) ([]FaultLabel, error)
+
 	// DeleteExpired deletes the rows that expired at or before now and returns
 	// how many; a store that does this by itself returns 0.
 	DeleteExpired(ctx context.Context, now time.Time) (int, error)

@@ -142,6 +142,10 @@ func (s *screen) alarm(msg *nats.Msg) {
 	if json.Unmarshal(msg.Data, &a) != nil {
 		return // a hostile message is no alarm
 	}
+	if a.Event == defender.AlarmDrifted {
+		s.Say(console.Moment{Plane: "alarms", Kind: "drift", Subject: a.Context.Chamber.String(), Level: "warn", Text: a.Context.Chamber.String() + ", context " + a.Context.ID + ": " + a.Reason})
+		return
+	}
 	s.stand(standing{a.Context.Chamber, a.Opened}, a.Event != defender.AlarmCleared, false)
 	if a.Event == defender.AlarmCleared {
 		s.Say(console.Moment{Plane: "alarms", Kind: "cleared", Subject: a.Context.Chamber.String(), Text: a.Context.Chamber.String() + ": the alarm of " + a.Opened + " is cleared, " + a.Reason})

@@ -14,7 +14,7 @@ func TestBinary(t *testing.T) {
 			"partition", "partition/event", "partition/report", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/record", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
-			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
+			"defender/strategy", "defender/webhook", "defender/analyze", "defender/classify", "defender/trace",
 			"defender/collect", "defender/replay", "defender/ingest", "defender/export",
 			"broker/access", "broker/survey", "setting",
 			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",

@@ -15,7 +15,7 @@ func TestBinary(t *testing.T) {
 			"partition", "partition/event", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/report", "partition/reserve", "partition/internal/record", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
-			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
+			"defender/strategy", "defender/webhook", "defender/analyze", "defender/classify", "defender/trace",
 			"defender/collect", "defender/replay", "defender/ingest", "defender/export",
 			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/classify"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -36,7 +37,10 @@ type Run struct {
 	Points  int            `json:"points"`
 	Verdict uchart.Verdict `json:"verdict"`
 	Reason  string         `json:"reason,omitempty"`
+	// Classification names the fault of an alarm; see Report.Classify.
+	Classification *classify.Match `json:"classification,omitempty"`
 
+	id    string // unique in its group
 	wafer *trace.Wafer
 	chart *uchart.Chart
 }
@@ -60,6 +64,8 @@ type Report struct {
 	Groups   []*Group `json:"groups"`
 	Total    Counts   `json:"total"`
 	Labelled bool     `json:"labelled"` // some run has a known fault
+	// Classified says that some alarm was compared with labelled runs.
+	Classified bool `json:"classified"`
 
 	byName map[string]*Group
 }
@@ -191,6 +197,7 @@ func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
 			id = fmt.Sprintf("%s#%d", id, i+1)
 		}
 		seen[id] = true
+		run.id = id
 		run.Verdict = past.Add(id, chart, set.Judge(g.ref(run), past.Points(), chart))
 		run.Reason = run.Verdict.Reason()
 		if v := run.Verdict; v.State == uchart.Normal || v.State == uchart.Alarm || len(v.Suspended) > 0 {

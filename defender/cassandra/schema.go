@@ -36,6 +36,11 @@ CREATE TABLE IF NOT EXISTS alarmed (
 	bucket int, chamber text,
 	PRIMARY KEY ((bucket), chamber)
 ) WITH comment = 'chambers that have had an alarm';
+
+CREATE TABLE IF NOT EXISTS labels (
+	bucket int, chamber text, context text, label text,
+	PRIMARY KEY ((bucket), chamber, context)
+) WITH comment = 'faults that contexts had, as people found out';
 `
 
 // Replication returns the replication of a keyspace with this number of replicas in a datacenter or, if datacenter is "", in each that the

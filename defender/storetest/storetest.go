@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) defender.Store) {
 		{"fences of chambers are independent", fencePerChamber},
 		{"a raised fence keeps the previous owner out", raisedFence},
 		{"chambers are listed in order with the latest weight", chambers},
+		{"labels are read back in order, replaced and deleted", labels},
 		{"alarms are those of flagged contexts, newest first", alarms},
 		{"alarms that ended together have an order, too", alarmTies},
 		{"racing owners: after a newer fence nothing older is stored", racingOwners},
@@ -361,6 +362,49 @@ func chambers(t *testing.T, s defender.Store) {
 	}
 }
 
+func labels(t *testing.T, s defender.Store) {
+	label := func(chamber, context, fault string) defender.FaultLabel {
+		c, err := defender.ParseChamber(chamber)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return defender.FaultLabel{Chamber: c, Context: context, Recipe: "etch/3", Fault: fault, Opposite: "not " + fault, By: "mía", Note: "line 1\nline 2", At: base,
+			Signature: []uchart.Level{{SVID: "RF Pwr", Sigmas: -1.0 / 3}, {SVID: "Pressure", Sigmas: math.SmallestNonzeroFloat64}}}
+	}
+	want := func(labels ...defender.FaultLabel) {
+		t.Helper()
+		got, err := s.Labels(t.Context())
+		if err != nil || len(got) != len(labels) || len(got) > 0 && !reflect.DeepEqual(got, labels) {
+			t.Errorf("Labels = %+v, %v, want %+v", got, err, labels)
+		}
+	}
+	gone := defender.TChartKey{Chamber: chamber, Context: "ctx-1"}
+	want()
+	if err := s.DeleteLabel(t.Context(), gone); err != nil {
+		t.Errorf("deleting a label that isn't there: %v", err)
+	}
+
+	for _, l := range []defender.FaultLabel{label("b:1", "ctx-2", "leak"), label("b:1", "ctx-10", "leak"), label("a:2", "ctx-9", "chuck"), label("b:1", "ctx-2", "arc")} {
+		if err := s.PutLabel(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(label("a:2", "ctx-9", "chuck"), label("b:1", "ctx-10", "leak"), label("b:1", "ctx-2", "arc"))
+
+	gone = defender.TChartKey{Chamber: defender.Chamber{Tool: "b", Name: "1"}, Context: "ctx-10"}
+	for range 2 {
+		if err := s.DeleteLabel(t.Context(), gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(label("a:2", "ctx-9", "chuck"), label("b:1", "ctx-2", "arc"))
+
+	if err := s.PutLabel(t.Context(), defender.FaultLabel{Chamber: chamber, Context: "ctx-1"}); err == nil {
+		t.Error("a label without a fault is stored")
+	}
+	want(label("a:2", "ctx-9", "chuck"), label("b:1", "ctx-2", "arc"))
+}
+
 func alarms(t *testing.T, s defender.Store) {
 	other := defender.Chamber{Tool: "tool002", Name: "chamber1"}
 	for i, state := range []uchart.State{uchart.Learning, uchart.Alarm, uchart.Normal, uchart.BadData, uchart.Alarm} {
@@ -569,7 +613,8 @@ func closed(t *testing.T, s defender.Store) {
 	_, commitErr := s.Commit(t.Context(), fence(1, 1), result(2))
 	_, readErr := s.UChart(t.Context(), chamber, "ctx-000001")
 	_, tchartErr := s.TChart(t.Context(), defender.TChartKey{Chamber: chamber, Context: "c"})
-	for name, err := range map[string]error{"Commit": commitErr, "UChart": readErr, "TChart": tchartErr} {
+	_, labelsErr := s.Labels(t.Context())
+	for name, err := range map[string]error{"Commit": commitErr, "UChart": readErr, "TChart": tchartErr, "Labels": labelsErr} {
 		if !errors.Is(err, defender.ErrClosed) {
 			t.Errorf("%s: error is %v, want ErrClosed", name, err)
 		}

@@ -114,6 +114,7 @@ type Multivariate struct {
 	Variance    float64            `json:"variance,omitempty"`
 	Reference   int                `json:"reference,omitempty"`
 	Refit       int                `json:"refit,omitempty"`
+	Bound       float64            `json:"bound,omitempty"`
 }
 
 // AlarmRules says when a standing alarm ends and which webhooks are told.
@@ -428,7 +429,7 @@ func (s *Strategy) Policy() uchart.Policy {
 	if m := s.Multivariate; on(m.Enabled) {
 		p.Multivariate = uchart.MultivariatePolicy{
 			FalseAlarms: m.FalseAlarms, MinHistory: m.MinHistory, Window: m.Window,
-			Statistics: m.Statistics, Variance: m.Variance, Reference: m.Reference, Refit: m.Refit,
+			Statistics: m.Statistics, Variance: m.Variance, Reference: m.Reference, Refit: m.Refit, Bound: m.Bound,
 		}
 		if p.Multivariate.FalseAlarms == 0 {
 			p.Multivariate.FalseAlarms = defaultFalseAlarms

@@ -101,8 +101,11 @@ func TestRecordedFaultsLeaveOneOut(t *testing.T) {
 		"univariate":   {detected: 10, falseAlarms: 1},
 		"multivariate": {detected: 14, falseAlarms: 2},
 		"both":         {detected: 14, falseAlarms: 2},
+		"bounded":      {detected: 14, falseAlarms: 2},
 	}
-	for _, s := range strategies {
+	bounded := strategies[2]
+	bounded.name, bounded.policy.Multivariate.Bound = "bounded", 4
+	for _, s := range append(slices.Clone(strategies), bounded) {
 		p := s.policy
 		p.Window, p.Multivariate.Window, p.Multivariate.Refit = 100, 100, 1 // all others
 		p.NoCourses, p.Multivariate.NoCourses = true, true                  // the others come after it, too

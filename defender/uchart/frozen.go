@@ -319,6 +319,7 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, bas
 	if v.Charts > 0 {
 		known := b.expected(tracks, basis)
 		p.frozenSingles(v, b, known, budget, models)
+		v.Drift = b.drift(known)
 		if len(known) == 0 && v.Multivariate == nil {
 			v.State = Learning
 		}

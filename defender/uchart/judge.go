@@ -133,6 +133,9 @@ func judge(history []Point, lot string, chart *Chart, p Policy, models *modelCac
 	v.Counters = slices.DeleteFunc(p.counters(basis.points), func(name string) bool { return slices.Contains(excluded, name) })
 	left := slices.Concat(v.Suspended, excluded, v.Counters)
 	p.judgeProcess(&v, history, &basis, chart.without(left), left, models)
+	if v.Multivariate != nil && v.State != Alarm {
+		v.Multivariate.Signature = nil // only a fault is recognized by it
+	}
 	if len(v.Suspended) > 0 && v.State != Alarm {
 		v.State = BadData
 	}

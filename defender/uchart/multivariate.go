@@ -42,6 +42,10 @@ type MultivariatePolicy struct {
 	Refit int
 	// NoCourses takes runs as independent of each other; see [Course].
 	NoCourses bool
+	// Bound is how many robust sigmas a variable counts with, about: what lies beyond counts by
+	// its logarithm. It keeps the budget where values have heavy tails, since else one value far
+	// out is most of T² or Q, and finds less of faults in single variables. 0 is no bound.
+	Bound float64
 }
 
 func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
@@ -180,6 +184,8 @@ type trained struct {
 	qLimit    float64
 	courses   []Course  // of statistics that aren't independent
 	centers   []float64 // of variables; nil without courses
+	usual     []usual   // of variables, before what courses lead to expect is taken off
+	bounds    *bounds   // nil: variables aren't bounded
 }
 
 // judge concludes on a chart without the SVIDs that are left out. An SVID of the model
@@ -198,8 +204,12 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 	}
 	before := basis.newest(p.Reference)
 	run, missing := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
-	if missing == nil && !t.expect(run, basis) {
-		return nil, nil // the first run of a lot, before there are lots to compare it with
+	var signature []Level
+	if missing == nil {
+		signature = t.signature(run)
+		if !t.expect(run, basis) {
+			return nil, nil // the first run of a lot, before there are lots to compare it with
+		}
 	}
 	if missing != nil {
 		svid := t.names.SVIDs[missing.svid]
@@ -207,6 +217,7 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 		lack := fmt.Sprintf("SVID %q has no %s in step %d: T² and Q leave it out", svid, missing.stat, t.names.Steps[missing.step])
 		return m, append([]string{lack}, lacks...)
 	}
+	t.bounds.apply(run)
 	s, err := t.model.Score(run)
 	if err != nil {
 		return nil, nil
@@ -218,6 +229,7 @@ func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, mod
 		by, total = s.T2By, s.T2
 	}
 	m.By = t.largest(by, total)
+	m.Signature = signature
 	return m, nil
 }
 
@@ -247,6 +259,9 @@ func (p MultivariatePolicy) modelID(base []Point, left []string) LimitsID {
 	for _, number := range lotNumbers(base, base[len(base)-1].Lot) {
 		rules = append(rules, uint64(number+1))
 	}
+	if p.Bound > 0 {
+		rules = append(rules, math.Float64bits(p.Bound))
+	}
 	return limitsOf(base, append(rules, uint64(len(left)))...)
 }
 
@@ -261,12 +276,19 @@ func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 			runs = append(runs, run)
 		}
 	}
+	t.usual = usualOf(runs, len(t.variables))
 	c := pca.Config{Variance: p.Variance}
 	if !p.NoCourses && p.Reference == 0 && len(runs) == len(base) {
 		runs = t.whiten(runs, lotNumbers(base, base[len(base)-1].Lot)[:len(base)])
 	}
 	if len(runs) < min(p.MinHistory, len(base)-wanderStart) {
 		return t
+	}
+	if p.Bound > 0 {
+		t.bounds = boundsOf(runs, len(t.variables), p.Bound)
+		for _, run := range runs {
+			t.bounds.apply(run)
+		}
 	}
 	parts := 0
 	if n := len(runs); n*n*n*(n+len(t.variables)) > maxLeaveOneOut {

@@ -97,3 +97,27 @@ func TestMultivariateFalseAlarmsStayNearTheBudget(t *testing.T) {
 		t.Errorf("%d of %d raise false alarms, want at most %.0f", alarms, trials, limit)
 	}
 }
+
+func TestAnAlarmHasTheSignatureOfItsFault(t *testing.T) {
+	t.Parallel()
+	p := newProcess(53)
+	history := p.history(t, 40)
+	policy := uchart.Policy{Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005}, FalseAlarms: 0.005}
+	if v := uchart.Judge(history, chartOf(t, p.trace()), policy); v.State != uchart.Normal || v.Multivariate == nil || v.Multivariate.Signature != nil {
+		t.Fatalf("an undisturbed context is %s and has %+v, want no signature", v.State, v.Multivariate)
+	}
+	for _, shift := range []float64{60, -60} {
+		tr := p.trace()
+		for k := range tr.Time {
+			tr.Values[1][k] += shift
+		}
+		v := uchart.Judge(history, chartOf(t, tr), policy)
+		if v.State != uchart.Alarm || len(v.Multivariate.Signature) == 0 {
+			t.Fatalf("shifted by %g: %s with %+v", shift, v.State, v.Multivariate)
+		}
+		first := v.Multivariate.Signature[0]
+		if first.SVID != tr.SVIDs[1] || math.Signbit(first.Sigmas) != (shift < 0) {
+			t.Errorf("shifted by %g: the signature begins with %+v, want SVID %s", shift, first, tr.SVIDs[1])
+		}
+	}
+}

@@ -75,6 +75,9 @@ type Verdict struct {
 	// and Signals the worst of them, at most maxViolations.
 	Signaled int      `json:"signaled,omitempty"`
 	Signals  []Signal `json:"signals,omitempty"`
+	// Drift is the means that have moved far from Phase I, the farthest first, at most
+	// maxDrifts. It is no alarm.
+	Drift []Drift `json:"drift,omitempty"`
 	// Frozen is the limits that were frozen for this context and those after it,
 	// which refer to it by Limits.At.
 	Frozen *Baseline `json:"frozen,omitempty"`
@@ -112,6 +115,9 @@ type Multivariate struct {
 	// By lists what contributes most to the statistic that is further out, relative
 	// to its limit; at most maxContributions, the largest first.
 	By []Contribution `json:"by,omitempty"`
+	// Signature is how far the level of each SVID is off, by which labelled faults are
+	// recognized; the largest first, at most maxLevels, and only of an alarm.
+	Signature []Level `json:"signature,omitempty"`
 }
 
 // maxContributions is how many contributions a [Multivariate] lists.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt tables/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
@@ -23,6 +23,7 @@ const (
 	motoVersion          = "5.2.5"
 	numpyVersion         = "2.4.6"  // with SciPy
 	tablesVersion        = "26.0.1" // of PyArrow, with pandas, DuckDB and NATS' client
+	tennesseeVersion     = "0.2.0"
 	cassandraVersion     = "5.0.5"
 	kafkaVersion         = "4.4.0"
 	kafkaLog4jVersion    = "2.25.5" // of log4j-core, which this Kafka brings
@@ -114,6 +115,23 @@ func pythonWith(requirements string) func(ctx context.Context, dir string) error
 			return err
 		}
 		return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
+	}
+}
+
+// Tennessee is a Python with tep-studio, a simulator of the Tennessee Eastman process, in python/bin of its folder. It compiles the
+// plant's model when it is fetched. It can't be started.
+func Tennessee() Component {
+	return Component{
+		Name: "tep-studio", Version: tennesseeVersion, key: "tennessee", tools: []string{"python3", "cc"},
+		fetch: func(ctx context.Context, dir string) error {
+			if err := unpack(dir, "tennessee/requirements.txt"); err != nil {
+				return err
+			}
+			if err := command(ctx, dir, "python3", "-m", "venv", "python"); err != nil {
+				return err
+			}
+			return command(ctx, dir, python(dir), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
+		},
 	}
 }
 

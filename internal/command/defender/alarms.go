@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/classify"
 	"github.com/muster-dev/muster/internal/command"
 )
 
@@ -57,13 +58,14 @@ func newAlarmsList() *cobra.Command {
 				return command.WriteJSON(cmd.OutOrStdout(), list)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-			_, _ = fmt.Fprintln(w, "CHAMBER\tALARM\tRECIPE\tSTATE\tRUNS\tSINCE\tACKNOWLEDGED\tREASON")
+			_, _ = fmt.Fprintln(w, "CHAMBER\tALARM\tRECIPE\tSTATE\tRUNS\tSINCE\tACKNOWLEDGED\tFAULT\tREASON")
 			for _, a := range list {
 				by := "-"
 				if a.Acknowledged != nil {
 					by = a.Acknowledged.By
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", a.Chamber, a.Opened, command.OrDash(a.Recipe), a.Status(), a.Count, a.Since.UTC().Format(time.RFC3339), by, a.Reason)
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", a.Chamber, a.Opened, command.OrDash(a.Recipe), a.Status(), a.Count,
+					a.Since.UTC().Format(time.RFC3339), by, faultText(a.Fault), a.Reason)
 			}
 			return w.Flush()
 		},
@@ -75,6 +77,14 @@ func newAlarmsList() *cobra.Command {
 	f.IntVar(&limit, "limit", 100, "most alarms to list")
 	f.StringVar(&output, "output", "table", "table or json")
 	return command.WithUsageErrors(cmd)
+}
+
+// faultText is what labels say of an alarm, in a few words.
+func faultText(m *classify.Match) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%.0f %%)", m, 100*m.Confidence)
 }
 
 func newAlarmsAck() *cobra.Command {

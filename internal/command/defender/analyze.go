@@ -1,6 +1,7 @@
 package defender
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/analyze"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/trace"
@@ -19,7 +23,7 @@ import (
 )
 
 func newAnalyze() *cobra.Command {
-	var strategies, report, output string
+	var strategies, report, output, faults, writeFaults string
 	var all bool
 	var columns trace.Columns
 	cmd := &cobra.Command{
@@ -31,6 +35,9 @@ func newAnalyze() *cobra.Command {
 			"the runs that are flagged and why groups without a judged run have none, and with\n" +
 			"--html writes a page with trace overlays, control charts, and T² and Q with their\n" +
 			"contributions, that needs nothing else.\n\n" +
+			"Alarms are compared with runs whose fault is known, by how far each sensor is off: those\n" +
+			"that --faults names, and other alarms of the files with a known fault. The fault of the\n" +
+			"most similar one is shown with a confidence, or that it is unknown.\n\n" +
 			"Files are CSV, a row a sample, the rows of a run together and runs in their order.\n" +
 			"They have a column for the name of the run, one for the time (seconds or\n" +
 			"timestamps), one for the recipe step (an integer) and one for each sensor. By default\n" +
@@ -38,19 +45,15 @@ func newAnalyze() *cobra.Command {
 			"if none), set and wafer are no sensors.",
 		Example: "  muster defender analyze traces.csv --html report.html\n" +
 			"  muster defender analyze *.csv --strategies strategies.yaml --output json\n" +
+			"  muster defender analyze line2.csv --faults faults.json      # as defender faults list writes them\n" +
 			"  muster defender analyze fab.csv --run-column run_id --time-column ts --step-column step \\\n" +
 			"      --chamber-column chamber --recipe-column recipe --ignore-columns lot,operator",
 		Args: command.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := command.CheckOutput(output); err != nil {
+			set, strategiesErr := strategiesOf(strategies)
+			labels, labelsErr := labelsOf(faults)
+			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr); err != nil {
 				return command.UsageError(cmd, err)
-			}
-			set := strategy.Default()
-			if strategies != "" {
-				var err error
-				if set, err = strategy.Load(strategies); err != nil {
-					return command.UsageError(cmd, err)
-				}
 			}
 			r, err := analyze.Columns(cmd.Context(), set, args, columns)
 			if problems := new(trace.Problems); errors.As(err, &problems) {
@@ -61,6 +64,12 @@ func newAnalyze() *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			r.Classify(labels)
+			if writeFaults != "" {
+				if err := writeLabelsOf(writeFaults, r); err != nil {
+					return err
+				}
 			}
 			if report != "" {
 				if err := writeReport(report, r); err != nil {
@@ -77,6 +86,31 @@ func newAnalyze() *cobra.Command {
 	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies; without it the default")
 	f.StringVar(&report, "html", "", "write a report with charts to this file")
 	f.StringVar(&output, "output", "table", "table or json")
+	f.StringVar(&faults, "faults", "", "file of labelled runs to compare alarms with, as muster defender faults list --output json writes it")
+	f.StringVar(&writeFaults, "write-faults", "", "write the alarms with a known fault to this file of labelled runs")
+	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
+	columnFlags(f, &columns)
+	return command.WithUsageErrors(cmd)
+}
+
+// strategiesOf reads a strategy file; without a name it is the default.
+func strategiesOf(name string) (*strategy.Set, error) {
+	if name == "" {
+		return strategy.Default(), nil
+	}
+	return strategy.Load(name)
+}
+
+// labelsOf reads a file of labelled runs; without a name there are none.
+func labelsOf(name string) ([]defender.FaultLabel, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return readLabels(name)
+}
+
+// columnFlags adds the flags that say what the columns of files hold.
+func columnFlags(f *pflag.FlagSet, columns *trace.Columns) {
 	f.StringVar(&columns.Run, "run-column", "", "column with the name of the run (default name)")
 	f.StringVar(&columns.Time, "time-column", "", "column with the time of the sample (default Time)")
 	f.StringVar(&columns.Step, "step-column", "", "column with the recipe step (default Step Number); - if there is none")
@@ -85,8 +119,6 @@ func newAnalyze() *cobra.Command {
 	f.StringVar(&columns.Recipe, "recipe-column", "", "column with the recipe, likewise")
 	f.StringVar(&columns.Group, "group-column", "", "column with anything else that groups runs, such as a product")
 	f.StringSliceVar(&columns.Ignore, "ignore-columns", nil, "columns that are no sensors, with commas between")
-	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
-	return command.WithUsageErrors(cmd)
 }
 
 // writeReport writes beside the file and then takes its place, so that a report
@@ -108,13 +140,29 @@ func writeReport(name string, r *analyze.Report) (err error) {
 	return os.Rename(f.Name(), name)
 }
 
+// writeLabelsOf writes the labels that a report has, as of now.
+func writeLabelsOf(name string, r *analyze.Report) error {
+	list, now := append([]defender.FaultLabel{}, r.Labels()...), time.Now().UTC()
+	for i := range list {
+		list[i].By, list[i].At = command.UserName(), now
+	}
+	var text bytes.Buffer
+	if err := command.WriteJSON(&text, list); err != nil {
+		return fmt.Errorf("writing the labelled runs: %w", err)
+	}
+	if err := os.WriteFile(name, text.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("writing the labelled runs: %w", err)
+	}
+	return nil
+}
+
 func writeRuns(out io.Writer, r *analyze.Report, all bool) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "GROUP\tRUN\tSTATE\tKNOWN FAULT\tWHY")
+	_, _ = fmt.Fprintln(w, "GROUP\tRUN\tSTATE\tKNOWN FAULT\tBY LABELS\tWHY")
 	for _, g := range r.Groups {
 		for _, run := range g.Runs {
 			if all || run.Verdict.Flagged() {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.Name, run.Context, run.Verdict.State, command.OrDash(run.Fault), command.OrDash(run.Reason))
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", g.Name, run.Context, run.Verdict.State, command.OrDash(run.Fault), faultText(run.Classification), command.OrDash(run.Reason))
 			}
 		}
 	}
@@ -124,12 +172,32 @@ func writeRuns(out io.Writer, r *analyze.Report, all bool) error {
 	if err := writeNotes(out, r); err != nil {
 		return err
 	}
+	if err := writeDrifts(out, r); err != nil {
+		return err
+	}
 	t := r.Total
 	_, err := fmt.Fprintf(out, "\n%d runs: %d learning, %d normal, %d alarms, %d bad data\n", t.Runs, t.Learning, t.Normal, t.Alarms, t.BadData)
 	if err == nil && r.Labelled {
 		_, err = fmt.Fprintf(out, "known faults: %d of %d judged ones found, %d alarms of normal runs\n", t.Detected, t.Faults, t.False)
 	}
 	return err
+}
+
+// writeDrifts says which groups have drifted, and how far by their last run that has.
+func writeDrifts(out io.Writer, r *analyze.Report) error {
+	for _, g := range r.Groups {
+		for _, run := range slices.Backward(g.Runs) {
+			drift := run.Verdict.DriftReason()
+			if drift == "" {
+				continue
+			}
+			if _, err := fmt.Fprintf(out, "\nGroup %q, by run %s, has %s\n", g.Name, run.Context, drift); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // maxNotes is how many groups without a judged run are listed.

@@ -1,4 +1,4 @@
-// Package defender has the commands of the fault detection: defender with run, ingest, export, analyze, alarms,
+// Package defender has the commands of the fault detection: defender with run, ingest, export, analyze, alarms, faults,
 // reset, check, schema and create-schema, and collect. They link no NATS server.
 package defender
 
@@ -13,7 +13,7 @@ import (
 // New returns the commands of defenders.
 func New() *cobra.Command {
 	cmd := &cobra.Command{Use: "defender", Short: "Fault detection for process chambers"}
-	cmd.AddCommand(newRun(), newIngest(), newExport(), newAnalyze(), newCheck(), newSchema(), newReset(), newAlarms(), newCreateSchema())
+	cmd.AddCommand(newRun(), newIngest(), newExport(), newAnalyze(), newCheck(), newSchema(), newReset(), newAlarms(), newFaults(), newCreateSchema())
 	return cmd
 }
 

@@ -1,0 +1,42 @@
+package uchart
+
+import (
+	"math"
+	"slices"
+)
+
+// bounds keep single variables from being most of T² or Q; see MultivariatePolicy.Bound.
+type bounds struct {
+	sigmas float64
+	usual  []usual // by median and quartiles, which values far out hardly move
+}
+
+// normalQuartiles is the distance of the quartiles of the normal distribution, in standard
+// deviations.
+const normalQuartiles = 1.3489795
+
+func boundsOf(runs [][]float64, variables int, sigmas float64) *bounds {
+	b := &bounds{sigmas: sigmas, usual: make([]usual, variables)}
+	xs := make([]float64, len(runs))
+	for j := range b.usual {
+		for i, run := range runs {
+			xs[i] = run[j]
+		}
+		slices.Sort(xs)
+		b.usual[j] = usual{mean: xs[len(xs)/2], deviation: (xs[len(xs)*3/4] - xs[len(xs)/4]) / normalQuartiles}
+	}
+	return b
+}
+
+// apply bounds the variables of a run. One whose quartiles are equal has no scale, and stays.
+func (b *bounds) apply(run []float64) {
+	if b == nil {
+		return
+	}
+	for j, x := range run {
+		u := b.usual[j]
+		if far := math.Abs(x-u.mean) / u.deviation; u.deviation > 0 && far > b.sigmas {
+			run[j] = u.mean + math.Copysign(u.deviation*(b.sigmas+math.Log1p(far-b.sigmas)), x-u.mean)
+		}
+	}
+}
