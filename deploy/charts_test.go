@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -399,6 +400,39 @@ func TestChartSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestChartOfTheDaemonRequires: the schema asks for a setting only if the daemon does. So it takes user data of one's own
+// without what only Muster's user data needs.
+func TestChartOfTheDaemonRequires(t *testing.T) {
+	h := newHelm(t, "")
+	least := map[string]string{
+		"CLUSTER": "prod", "STATE_TABLE": "state", "LOGS_TABLE": "logs", "LAUNCH_TEMPLATE": "lt-0a1b", "LAUNCH_TEMPLATE_VERSION": "7", "PROMETHEUS_URL": "http://prometheus:9090",
+	}
+	joining := map[string]string{"K3S_URL": "https://10.0.0.10:6443", "K3S_TOKEN_REF": "ssm:/muster/prod/agent-token"}
+	for name, c := range map[string]struct {
+		more map[string]string
+		want bool
+	}{
+		"Muster's user data":          {joining, true},
+		"Muster's, without the token": {map[string]string{"K3S_URL": joining["K3S_URL"]}, false},
+		"Muster's, without anything":  {nil, false},
+		"the template's":              {map[string]string{"USER_DATA": "template"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := maps.Clone(least)
+			maps.Copy(settings, c.more)
+			args := []string{"template", "muster-nodes", "charts/muster-nodes", "--set", "image.repository=registry.example.com/muster-nodes"}
+			for setting, value := range settings {
+				args = append(args, "--set-string", "settings."+setting+"="+value)
+			}
+			_, helmErr := h.try(t, args...)
+			_, daemonErr := connect.Parse(func(name string) (string, bool) { v, ok := settings[name]; return v, ok })
+			if (helmErr == nil) != c.want || (daemonErr == nil) != c.want {
+				t.Errorf("want it to be accepted: %t\nHelm: %v\nthe daemon: %v", c.want, helmErr, daemonErr)
+			}
+		})
 	}
 }
 
