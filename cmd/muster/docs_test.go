@@ -264,6 +264,7 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 	for _, root := range roots {
 		command.Complete(root, io.Discard)
 		root.InitDefaultHelpFlag()
+		root.InitDefaultVersionFlag()
 	}
 	check := func(where, binary, line string) {
 		for _, l := range each(line) {

@@ -48,6 +48,8 @@ var modules = []entry{
 	{dir: "bench/codec", ours: []string{".", "tchart"}, closed: true},
 	{dir: "bench/karpenter", ours: []string{"."}, closed: true},
 	{dir: "deploy/image", closed: true},
+	{dir: "deploy/release", closed: true},
+	{dir: "deploy/terraform/generate", closed: true},
 	{dir: "lab", closed: true},
 }
 

@@ -30,7 +30,7 @@ type profile struct {
 var profiles = map[string]profile{
 	"github.com/muster-dev/muster": {
 		rig: []string{
-			"bench", "deploy/drill", "deploy/image", "internal", "lab",
+			"bench", "deploy/drill", "deploy/image", "deploy/release", "deploy/terraform", "internal", "lab",
 			"nodes/fit/gentypes", "nodes/sim", "e2e",
 		},
 		former: []string{"scenario"},
