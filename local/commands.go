@@ -2,18 +2,17 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/console/chamberview"
+	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
-	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -21,7 +20,7 @@ import (
 type commands struct {
 	plane    *WorkerPlane
 	cluster  func() *Cluster // nil while there is none
-	failures *failures
+	failures *groupview.Failures
 }
 
 // act carries out one command.
@@ -38,7 +37,7 @@ func (c commands) act(ctx context.Context, cmd console.Command) error {
 	case console.Acknowledge:
 		return c.acknowledge(ctx, cmd.Target, by, cmd.Reason)
 	case console.AcknowledgeFailure:
-		if !c.failures.acknowledge(cmd.Target) {
+		if !c.failures.Acknowledge(cmd.Target) {
 			return fmt.Errorf("%w: no failed worker %q is shown", console.ErrUnknownTarget, cmd.Target)
 		}
 		return nil
@@ -63,66 +62,21 @@ func (c commands) connection() (*nats.Conn, error) {
 	return c.plane.As(role.Console)
 }
 
-// askTimes is how often a worker is asked that does not answer, as a busy one may not.
-const askTimes = 5
-
 // drain has a worker hand off its slots and take none until a time; the zero time ends that.
 func (c commands) drain(ctx context.Context, worker string, until time.Time) error {
 	nc, err := c.connection()
 	if err != nil {
 		return err
 	}
-	asked := false
-	for try := range askTimes {
-		_, err = partition.Open(nc, defender.Group).Drain(ctx, func(m report.Lease) bool {
-			asked = asked || m.ID == worker
-			return m.ID == worker
-		}, until)
-		if !errors.Is(err, partition.ErrSilent) || try == askTimes-1 {
-			break
-		}
-	}
-	if err == nil && !asked {
-		return fmt.Errorf("%w: %q is no worker of group %s", console.ErrUnknownTarget, worker, defender.Group)
-	}
-	return err
-}
-
-// alarmID is a chamber's alarm as a command's target; parseAlarmID reads it.
-func alarmID(c defender.Chamber, opened string) string { return c.String() + " " + opened }
-
-func parseAlarmID(id string) (defender.Chamber, string, error) {
-	chamber, opened, ok := strings.Cut(id, " ")
-	if !ok {
-		return defender.Chamber{}, "", fmt.Errorf("%w: %q names no alarm: write chamber and run, as tool001:chamber1 lot7", console.ErrUnknownTarget, id)
-	}
-	c, err := defender.ParseChamber(chamber)
-	if err != nil {
-		return c, "", fmt.Errorf("%w: %w", console.ErrUnknownTarget, err)
-	}
-	return c, opened, nil
+	return groupview.Drain(ctx, partition.Open(nc, defender.Group), worker, until)
 }
 
 func (c commands) acknowledge(ctx context.Context, id, by, note string) error {
-	chamber, opened, err := parseAlarmID(id)
-	if err != nil {
-		return err
-	}
 	nc, err := c.connection()
 	if err != nil {
 		return err
 	}
-	a := defender.Acknowledgement{Chamber: chamber, Opened: opened, By: by, Note: note, At: time.Now().UTC()}
-	kept, err := defender.Acknowledge(ctx, nc, a)
-	switch {
-	case errors.Is(err, defender.ErrNoAlarm):
-		return fmt.Errorf("%w: %w", console.ErrUnknownTarget, err)
-	case err != nil:
-		return err
-	case kept != a:
-		return fmt.Errorf("%w: %s acknowledged it at %s", console.ErrDoneAlready, kept.By, kept.At.UTC().Format(time.RFC3339))
-	}
-	return nil
+	return chamberview.Acknowledge(ctx, nc, id, by, note)
 }
 
 // pause pauses the node plane as muster nodes pause does.

@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"slices"
@@ -20,8 +20,8 @@ const (
 // leaseGone is the reason for a worker whose lease is gone while no leader was there to report it.
 const leaseGone = "lease expired"
 
-// failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
-type failures struct {
+// Failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
+type Failures struct {
 	mu     sync.Mutex
 	claims map[string]uint64 // by stable ID: its newest claim
 	left   map[string]uint64 // by stable ID: the claim whose holder left in good order
@@ -31,13 +31,14 @@ type failures struct {
 	acknowledged map[string]time.Time
 }
 
-func newFailures() *failures {
-	return &failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
+// NewFailures returns one that knows of no worker.
+func NewFailures() *Failures {
+	return &Failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
 		acknowledged: map[string]time.Time{}}
 }
 
-// follow takes in an event. at is our own time.
-func (f *failures) follow(e event.Event, at time.Time) {
+// Follow takes in an event. at is our own time.
+func (f *Failures) Follow(e event.Event, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Kind {
@@ -69,9 +70,9 @@ func endedBadly(reason string) bool {
 	return slices.Contains([]string{"crash", "connection gone", leaseGone}, reason)
 }
 
-// leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
+// Leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
 // reports a failed worker, as when all failed at once.
-func (f *failures) leases(asked time.Time, held map[string]report.Lease, states map[string]state.State) {
+func (f *Failures) Leases(asked time.Time, held map[string]report.Lease, states map[string]state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, joined := range f.joined {
@@ -91,8 +92,8 @@ func (f *failures) leases(asked time.Time, held map[string]report.Lease, states 
 // renewedSince is by how much a renewal has to be later than a failure to disprove it: the server's clock is not ours.
 const renewedSince = 5 * time.Second
 
-// now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
-func (f *failures) now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
+// Now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
+func (f *Failures) Now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id := range f.byID {
@@ -112,8 +113,8 @@ func (f *failures) now(at time.Time, states map[string]state.State, expected int
 	return out
 }
 
-// acknowledge has a failed worker no longer shown. It reports whether there is one of that ID.
-func (f *failures) acknowledge(id string) bool {
+// Acknowledge has a failed worker no longer shown. It reports whether there is one of that ID.
+func (f *Failures) Acknowledge(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failure, failed := f.byID[id]

@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// momentOf says in words what an event of a defender tells; not every event is worth a line.
-func momentOf(e SeenEvent) (console.Moment, bool) {
+// MomentOf says in words what an event of a defender tells; not every event is worth a line.
+func MomentOf(e event.Event) (console.Moment, bool) {
 	m := console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer)}
 	line := func(level, format string, args ...any) (console.Moment, bool) {
 		m.Level, m.Text = level, cmp.Or(e.Worker, "a worker")+": "+fmt.Sprintf(format, args...)

@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"testing"
@@ -42,12 +42,12 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFailures()
+			f := NewFailures()
 			for _, e := range c.events {
-				f.follow(e, e.Time)
+				f.Follow(e, e.Time)
 			}
 			states := map[string]state.State{"w-0": state.Stable, "w-3": state.Stable}
-			got, failed := f.now(at(21000), states, 2)["w-3"]
+			got, failed := f.Now(at(21000), states, 2)["w-3"]
 			if failed != (c.want != "") || got.Reason != c.want {
 				t.Errorf("failed %t: %+v, want %q", failed, got, c.want)
 			}
@@ -61,36 +61,36 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("a lease that is gone and no leader to report it", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-0", 6), at(0))
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(claimed(4000, "w-5", 8), at(4000)) // while the leases are read
-		f.leases(at(3000), map[string]report.Lease{"w-0": {}}, both)
-		if got := f.now(at(5000), map[string]state.State{}, 3); len(got) != 1 || got["w-3"].Reason != leaseGone {
+		f := NewFailures()
+		f.Follow(claimed(0, "w-0", 6), at(0))
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(claimed(4000, "w-5", 8), at(4000)) // while the leases are read
+		f.Leases(at(3000), map[string]report.Lease{"w-0": {}}, both)
+		if got := f.Now(at(5000), map[string]state.State{}, 3); len(got) != 1 || got["w-3"].Reason != leaseGone {
 			t.Errorf("failed: %+v", got)
 		}
 		// It lives: the reading was of a replica that was behind.
-		f.leases(at(20000), map[string]report.Lease{"w-0": {}, "w-5": {}, "w-3": {Process: report.Process{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
-		if got := f.now(at(20000), map[string]state.State{}, 3); len(got) != 0 {
+		f.Leases(at(20000), map[string]report.Lease{"w-0": {}, "w-5": {}, "w-3": {Process: report.Process{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
+		if got := f.Now(at(20000), map[string]state.State{}, 3); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}
 	})
 	t.Run("a worker that hands off and leaves", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.leases(at(3000), map[string]report.Lease{}, map[string]state.State{"w-3": state.Shutdown})
-		if got := f.now(at(5000), map[string]state.State{}, 1); len(got) != 0 {
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Leases(at(3000), map[string]report.Lease{}, map[string]state.State{"w-3": state.Shutdown})
+		if got := f.Now(at(5000), map[string]state.State{}, 1); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}
 	})
 	t.Run("it is shown until it is replaced", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(gone(1000, "w-3", 7, "crash"), at(1000))
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(gone(1000, "w-3", 7, "crash"), at(1000))
 		shown := func(after time.Duration, expected int) bool {
-			_, is := f.now(at(1000).Add(after), map[string]state.State{"w-0": state.Stable}, expected)["w-3"]
+			_, is := f.Now(at(1000).Add(after), map[string]state.State{"w-0": state.Stable}, expected)["w-3"]
 			return is
 		}
 		if !shown(30*time.Minute, 2) || !shown(time.Minute, 1) || shown(10*time.Minute, 1) || !shown(48*time.Hour, 2) || shown(2*time.Hour, 0) {
@@ -99,19 +99,19 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("it is shown until it is acknowledged, and again when it fails again", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(gone(1000, "w-3", 7, "crash"), at(1000))
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(gone(1000, "w-3", 7, "crash"), at(1000))
 		states := func() map[string]state.State { return map[string]state.State{"w-0": state.Stable} }
-		if f.acknowledge("w-0") || !f.acknowledge("w-3") || f.acknowledge("w-3") {
+		if f.Acknowledge("w-0") || !f.Acknowledge("w-3") || f.Acknowledge("w-3") {
 			t.Error("only w-3 can be acknowledged, and only once")
 		}
-		if got := f.now(at(2000), states(), 2); len(got) != 0 {
+		if got := f.Now(at(2000), states(), 2); len(got) != 0 {
 			t.Errorf("acknowledged, and shown: %+v", got)
 		}
-		f.follow(claimed(9000, "w-3", 9), at(9000))
-		f.follow(gone(20000, "w-3", 9, "crash"), at(20000))
-		if got := f.now(at(21000), states(), 2); len(got) != 1 {
+		f.Follow(claimed(9000, "w-3", 9), at(9000))
+		f.Follow(gone(20000, "w-3", 9, "crash"), at(20000))
+		if got := f.Now(at(21000), states(), 2); len(got) != 1 {
 			t.Errorf("failed again, and shown: %+v", got)
 		}
 	})
@@ -146,10 +146,10 @@ func TestSlotMoves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newSlotMoves()
+			m := NewMoves()
 			var got []console.SlotMove
 			for _, e := range c.events {
-				if v, ok := m.follow(e); ok {
+				if v, ok := m.Follow(e); ok {
 					got = append(got, v)
 				}
 			}
