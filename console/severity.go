@@ -41,6 +41,7 @@ type sight struct {
 	nodes   *NodePlane
 	workers *WorkerPlane
 	alarms  *AlarmCount
+	sources []Source
 }
 
 // Limits of what is no fault yet. The times of waiting messages are those of the alerts.
@@ -68,6 +69,11 @@ func (a *assessor) assess(now time.Time, s sight) Health {
 	}
 	a.last = now
 	j := &judgement{a: a, now: now, fresh: fresh, Health: Health{Severity: OK, Findings: []Finding{}}}
+	for _, x := range s.sources {
+		if !x.Away.IsZero() {
+			j.find(Warning, "sources", "%s is away since %s", x.Name, x.Away.Format("15:04:05 UTC"))
+		}
+	}
 	pending := 0
 	if s.nodes != nil {
 		pending = j.nodePlane(*s.nodes)

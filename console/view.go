@@ -200,6 +200,7 @@ type Moment struct {
 
 // SlotMove is one slot's way from one owner to the next: a handoff or a takeover.
 type SlotMove struct {
+	Seq      uint64        `json:"seq"` // grows by one with every move
 	Slot     int           `json:"slot"`
 	From     string        `json:"from"` // "": unknown
 	To       string        `json:"to"`

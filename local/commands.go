@@ -12,7 +12,6 @@ import (
 	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -68,7 +67,7 @@ func (c commands) drain(ctx context.Context, worker string, until time.Time) err
 	if err != nil {
 		return err
 	}
-	return groupview.Drain(ctx, partition.Open(nc, defender.Group), worker, until)
+	return groupview.Drain(ctx, nc, defender.Group, worker, until)
 }
 
 func (c commands) acknowledge(ctx context.Context, id, by, note string) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/report"
@@ -16,11 +18,11 @@ const askTimes = 5
 
 // Drain has a worker hand off its slots and take none until a time; the zero time ends that. The error of a worker that the group does
 // not have matches [console.ErrUnknownTarget].
-func Drain(ctx context.Context, group *partition.Group, worker string, until time.Time) error {
+func Drain(ctx context.Context, nc *nats.Conn, group, worker string, until time.Time) error {
 	var err error
 	asked := false
 	for range askTimes {
-		_, err = group.Drain(ctx, func(m report.Lease) bool {
+		_, err = partition.Open(nc, group).Drain(ctx, func(m report.Lease) bool {
 			asked = asked || m.ID == worker
 			return m.ID == worker
 		}, until)
@@ -29,7 +31,7 @@ func Drain(ctx context.Context, group *partition.Group, worker string, until tim
 		}
 	}
 	if err == nil && !asked {
-		return fmt.Errorf("%w: %q is no worker of the group", console.ErrUnknownTarget, worker)
+		return fmt.Errorf("%w: %q is no worker of group %s", console.ErrUnknownTarget, worker, group)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, sources: [], peers: [], user: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -49,7 +49,7 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents, load: drawLoad, view: () => drawView(),
+  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents, load: drawLoad, sources: drawSources, view: () => drawView(),
 };
 // A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
@@ -85,7 +85,7 @@ function flush() {
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
 // ages stand still while nothing comes: they would be of what may no longer be
-setInterval(() => S.lost ? drawLost() : draw("head", "load", "nodes", "action", "moves", "view", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
+setInterval(() => S.lost ? drawLost() : draw("head", "load", "sources", "nodes", "action", "moves", "view", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
 
 // empty says in a panel that there is nothing to show, and why.
 const empty = (text) => el("p", { class: "meta empty" }, text);
@@ -551,6 +551,7 @@ function ask(name, target, title, text) {
   $("ask-reason").value = "";
   $("ask-by").value = localStorage.getItem("by") || "";
   $("ask-token").value = sessionStorage.getItem("token") || "";
+  for (const id of ["ask-by", "ask-token"]) { $(id).parentElement.hidden = !!S.user; $(id).disabled = !!S.user; } // the console knows who asks
   answered("");
   $("ask").showModal();
   $("ask-reason").focus();
@@ -573,12 +574,11 @@ $("ask-form").addEventListener("submit", async (ev) => {
   answered("");
   $("ask-go").disabled = true;
   try {
-    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
+    const r = await fetch("api/commands", { method: "POST", headers: { ...(S.user ? {} : { Authorization: "Bearer " + token }), "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
     const body = await r.json();
     if (r.status === 401) { sessionStorage.removeItem("token"); $("ask-token").select(); }
     if (!r.ok) throw new Error(body.error);
-    sessionStorage.setItem("token", token);
-    localStorage.setItem("by", by);
+    if (!S.user) { sessionStorage.setItem("token", token); localStorage.setItem("by", by); }
     if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
     refreshView();
     $("ask").close();
@@ -609,7 +609,6 @@ addEventListener("resize", () => draw("slots", "charts", "view"));
 
 // ---- the stream
 
-let stream = null;
 function link(text, cls) { $("link").textContent = text; $("link").className = "link " + cls; }
 // What sticks to the window's top must not cover the panel that is jumped to.
 new ResizeObserver(() => document.documentElement.style.setProperty("--head", document.querySelector("header").offsetHeight + "px")).observe(document.querySelector("header"));
@@ -625,31 +624,129 @@ function drawLost() {
   $("lost").hidden = false;
   $("lost").textContent = S.nodes || S.workers || S.next ? `Connection lost ${age(Date.now() - S.lost)} ago. What is below is as of ${clock(S.lost + S.skew).slice(0, 8)} and may have changed. Reconnecting.` : "No answer from the server yet. Reconnecting.";
 }
-async function begin() {
-  const s = await get("api/state");
-  if (!s) { lose(); setTimeout(begin, 2000); return; }
+
+const frames = {
+  nodes: (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); },
+  workers: (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "view"); },
+  alarms: (v) => { S.alarms = v; draw("head", "load"); refreshView(); },
+  load: (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); },
+  health: (v) => { S.health = v; draw("head"); },
+  sources: (v) => { S.sources = v; draw("sources"); },
+  moves: (v) => { addMoves(v); draw("moves"); refreshView(); },
+  events: (v) => { addEvents(v); draw("action"); refreshView(); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } },
+  gap: () => load(),
+};
+function addMoves(list) {
+  const next = S.moves.length ? S.moves[S.moves.length - 1].seq + 1 : 0;
+  S.moves = [...S.moves, ...list.filter((m) => m.seq >= next)].slice(-200);
+}
+// Frames that come while the state is asked for wait for it. Those that it includes already are dropped; moments and gaps have numbers of their own.
+let waiting = null, version = 0, asking = 0;
+function take(f) {
+  if (waiting) waiting.push(f);
+  else if (f.name === "events" || f.name === "gap" || f.id > version) frames[f.name](JSON.parse(f.data));
+}
+async function load() {
+  const mine = ++asking;
+  waiting = [];
+  const s = await getState();
+  if (mine !== asking) return; // asked again since
+  if (!s && $("signin").open) return;
+  if (!s) { lose(); setTimeout(() => { if (mine === asking) load(); }, 2000); return; }
   S.skew = Date.parse(s.now) - Date.now();
   S.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
   older = { key: older.key, events: [], end: false }; // the filter is the same, and so are the rows asked for
-  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, load: s.load || null, lookups: s.lookups || [], moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
+  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, load: s.load || null, sources: s.sources || [], lookups: s.lookups || [], moves: s.moves || [], events: s.events || [], next: s.next,
+    actions: s.actions, charts: s.charts, user: s.user || null, peers: s.peers || [], lost: 0 });
+  version = s.version;
+  document.body.classList.remove("stale");
+  $("lost").hidden = true;
+  link("live", "live");
+  drawUser();
   draw(...Object.keys(panels));
   refreshView();
   if (S.charts && !S.searched) findChambers();
-  if (stream) stream.close();
-  stream = new EventSource("api/stream?from=" + s.next);
-  const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
-  on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); });
-  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "view"); });
-  on("alarms", (v) => { S.alarms = v; draw("head", "load"); refreshView(); });
-  on("load", (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); });
-  on("health", (v) => { S.health = v; draw("head"); });
-  on("moves", (v) => { S.moves = [...S.moves, ...v].slice(-200); draw("moves"); refreshView(); });
-  on("events", (v) => { addEvents(v); draw("action"); refreshView(); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
-  on("gap", () => begin());
-  stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };
-  stream.onerror = () => { stream.close(); lose(); setTimeout(begin, 1500); };
+  const list = waiting;
+  waiting = null;
+  list.forEach(take);
 }
-// A page that the browser keeps for "back" must not keep its connection: it has six for each host.
-addEventListener("pagehide", () => { if (stream) stream.close(); });
-addEventListener("pageshow", (ev) => { if (ev.persisted) begin(); });
+// getState asks for all at once. On a console that doesn't know the person it has them sign in.
+async function getState() {
+  try {
+    const r = await fetch("api/state"), body = await r.json();
+    if (r.status === 401 && r.headers.has("WWW-Authenticate")) { signIn(body.error); return null; }
+    if (!r.ok) throw new Error(body.error || r.statusText);
+    showError("page-error", "");
+    return body;
+  } catch (err) {
+    if (!(err instanceof TypeError)) showError("page-error", String(err.message || err));
+    return null;
+  }
+}
+// feed has all tabs share one stream, by a worker of the browser: it opens six connections to a host, and a stream holds one for
+// as long as the tab is open. A browser without such workers has a stream for each tab, and none for a hidden one.
+const said = (m) => (m.open ? load() : m.lost ? lost() : take(m));
+async function lost() {
+  if (!$("signin").open) lose();
+  await getState(); // which has the person sign in where that is why
+}
+const feed = window.SharedWorker ? {
+  join() {
+    this.port = new SharedWorker("feed.js").port;
+    this.port.onmessage = (ev) => said(ev.data);
+  },
+  leave() { this.port.postMessage("bye"); this.port.close(); },
+} : {
+  join() {
+    if (document.hidden || this.stream) return;
+    this.stream = new EventSource("api/stream");
+    this.stream.onopen = () => said({ open: true });
+    this.stream.onerror = () => { this.leave(); said({ lost: true }); setTimeout(() => this.join(), 1500); };
+    for (const name of Object.keys(frames)) this.stream.addEventListener(name, (ev) => said({ name, id: Number(ev.lastEventId), data: ev.data }));
+  },
+  leave() { if (this.stream) this.stream.close(); this.stream = null; },
+};
+if (!window.SharedWorker) document.addEventListener("visibilitychange", () => (document.hidden ? feed.leave() : feed.join()));
+// A page that the browser keeps for "back" must not keep its connection.
+addEventListener("pagehide", () => feed.leave());
+addEventListener("pageshow", (ev) => { if (ev.persisted) feed.join(); });
+
+// ---- who looks
+
+function drawUser() {
+  const u = S.user, peers = S.peers;
+  $("who").hidden = !u;
+  $("who").textContent = u ? `${u.name}, ${u.role}` : "";
+  $("signout").hidden = !u;
+  $("peers").hidden = peers.length < 2;
+  fill($("peers"), peers.map((p) => [JSON.stringify(p), () => el("a", p.here ? { href: p.address, "aria-current": "true" } : { href: p.address }, p.title)]));
+}
+function drawSources() {
+  const away = S.sources.filter((x) => x.away);
+  $("sources").hidden = !away.length;
+  fill($("sources"), away.map((x) => [[x.name, x.away, x.error, since(x.away)].join(), () => el("p", { "data-source": x.name }, el("b", {}, x.name), ` is away since ${clock(x.away).slice(0, 8)} (${since(x.away)}): ${x.error}. `,
+    x.seen ? `What it said is as of ${clock(x.seen).slice(0, 8)}.` : "It has not answered yet.")]));
+}
+function signIn(why) {
+  $("signin-why").textContent = why;
+  if (!$("signin").open) { $("signin").showModal(); $("signin-token").focus(); }
+}
+$("signin-form").addEventListener("submit", async (ev) => {
+  ev.preventDefault();
+  showError("signin-error", "");
+  try {
+    const r = await fetch("api/session", { method: "POST", headers: { Authorization: "Bearer " + $("signin-token").value } }), body = await r.json();
+    if (!r.ok) throw new Error(body.error);
+    $("signin-token").value = "";
+    $("signin").close();
+    load();
+  } catch (err) {
+    showError("signin-error", err instanceof TypeError ? "No answer from the server." : err.message);
+  }
+});
+$("signin").addEventListener("cancel", (ev) => ev.preventDefault()); // there is nothing behind it
+$("signout").addEventListener("click", async () => {
+  try { await fetch("api/session", { method: "DELETE" }); } catch { return; }
+  location.reload();
+});

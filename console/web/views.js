@@ -282,4 +282,4 @@ $("goto").addEventListener("submit", (ev) => { ev.preventDefault(); const text =
 
 $("slots").addEventListener("click", (ev) => { const s = slotAt(ev); if (s >= 0) location.hash = at("slots", s); });
 route();
-begin();
+feed.join();
