@@ -142,7 +142,7 @@ type page struct {
 
 // New returns a console.
 func New(o Options) (*Console, error) {
-	if o.Act == nil && (o.Token != "" || o.Users != nil && o.Users.acts()) {
+	if o.Act == nil && (o.Token != "" || o.Users != nil && o.Users.HasOperator()) {
 		return nil, errNoAct
 	}
 	o.Refresh = cmp.Or(o.Refresh, 2*time.Second)
@@ -168,6 +168,7 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET /api/slots/{slot}", c.guarded(c.getSlot))
 	c.mux.HandleFunc("GET /api/alarms", c.guarded(c.getAlarms))
 	c.mux.HandleFunc("GET /api/runs/{tool}/{chamber}/{run}", c.guarded(c.getRun))
+	c.mux.HandleFunc("GET /api/dead-letters", c.guarded(c.getDeadLetters))
 	c.mux.HandleFunc("GET /api/preview", c.guarded(c.getPreview))
 	c.mux.HandleFunc("POST /api/commands", c.postCommand)
 	c.mux.HandleFunc("POST /api/session", c.postSession)
@@ -219,6 +220,26 @@ func (c *Console) Say(m Moment) {
 		if !p.gap {
 			p.behind = append(p.behind, m)
 		}
+		signal(p.wake)
+	}
+}
+
+// Recall puts moments that happened before into the timeline, in the order of their times. The pages load it again.
+func (c *Console) Recall(before []Moment) {
+	if len(before) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := append(c.moments.last(c.moments.limit), before...)
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+	c.moments = ring[Moment]{limit: c.moments.limit}
+	for _, m := range all {
+		m.Seq = c.moments.next
+		c.moments.add(m)
+	}
+	for p := range c.pages {
+		p.behind, p.gap = nil, true
 		signal(p.wake)
 	}
 }

@@ -208,6 +208,9 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 	j.crew(c, pending)
 	j.slots(w)
 	j.backlog(w)
+	if w.DeadLetters > 0 {
+		j.find(Warning, "dead-letters", "%s", counted(w.DeadLetters, "dead letter waits for a person", "dead letters wait for a person"))
+	}
 }
 
 // count counts the workers, and those that serve their slots into the health.

@@ -97,8 +97,8 @@ func ParseTokens(text string) ([]TokenUser, error) {
 	return all, errors.Join(errs...)
 }
 
-// acts reports whether anybody may give commands.
-func (u Users) acts() bool {
+// HasOperator reports whether anybody may give commands.
+func (u Users) HasOperator() bool {
 	return u.Proxy.Operators != "" || slices.ContainsFunc(u.Tokens, func(t TokenUser) bool { return t.Role == Operator })
 }
 

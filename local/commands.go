@@ -11,7 +11,6 @@ import (
 	"github.com/muster-dev/muster/console/chamberview"
 	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -45,10 +44,7 @@ func (c commands) act(ctx context.Context, cmd console.Command) error {
 		if t == nil {
 			return fmt.Errorf("%w: there is no node plane here", console.ErrUnknownCommand)
 		}
-		if cmd.Name == console.PauseScaling {
-			return pause(ctx, t.scaling(), by, cmd.Reason)
-		}
-		return resume(ctx, t.scaling(), by, cmd.Reason)
+		return console.SetScaling(ctx, t.scaling(), cmd)
 	}
 	return fmt.Errorf("%w %q", console.ErrUnknownCommand, cmd.Name)
 }
@@ -76,22 +72,4 @@ func (c commands) acknowledge(ctx context.Context, id, by, note string) error {
 		return err
 	}
 	return chamberview.Acknowledge(ctx, nc, id, by, note)
-}
-
-// pause pauses the node plane as muster nodes pause does.
-func pause(ctx context.Context, scaling nodes.Switch, by, reason string) error {
-	r, changed, err := scaling.Pause(ctx, by, reason)
-	if err == nil && !changed {
-		return fmt.Errorf("%w: scaling was paused by %s (%s)", console.ErrDoneAlready, r.PausedBy, r.PauseReason)
-	}
-	return err
-}
-
-// resume ends a pause, of any person.
-func resume(ctx context.Context, scaling nodes.Switch, by, reason string) error {
-	_, changed, err := scaling.Resume(ctx, by, reason)
-	if err == nil && !changed {
-		return fmt.Errorf("%w: scaling is not paused", console.ErrDoneAlready)
-	}
-	return err
 }

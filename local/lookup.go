@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/console/chamberview"
+	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/report"
@@ -37,12 +37,9 @@ func (s *screen) slots() (int, error) {
 
 // key finds a chamber's slot. It takes tool001:chamber1 and tool001.chamber1, as subjects and logs write it.
 func (s *screen) key(_ context.Context, text string) (console.Key, error) {
-	ch, err := defender.ParseChamber(text)
-	if tool, name, ok := strings.Cut(text, "."); err != nil && ok {
-		ch, err = defender.ParseChamber(tool + ":" + name)
-	}
+	ch, err := chamberview.ParseKey(text)
 	if err != nil {
-		return console.Key{}, fmt.Errorf("%w: %w", console.ErrUnknownTarget, err)
+		return console.Key{}, err
 	}
 	n, err := s.slots()
 	if err != nil {
@@ -103,18 +100,7 @@ func (s *screen) preview(ctx context.Context, w console.WhatIf) (report.Forecast
 	if err != nil {
 		return report.Forecast{}, err
 	}
-	what := partition.WhatIf{Add: w.Add, Balance: w.Balance}
-	if w.Without != "" {
-		what.Without = []string{w.Without}
-	}
-	if w.Drain != "" {
-		what.Drain = []string{w.Drain}
-	}
-	f, err := v.Forecast(what)
-	if err != nil {
-		return f, fmt.Errorf("%w: %w", console.ErrUnknownTarget, err)
-	}
-	return f, nil
+	return groupview.Preview(v, w)
 }
 
 // run shows one run of a chamber.

@@ -22,19 +22,20 @@ const leaseGone = "lease expired"
 
 // Failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
 type Failures struct {
-	mu     sync.Mutex
-	claims map[string]uint64 // by stable ID: its newest claim
-	left   map[string]uint64 // by stable ID: the claim whose holder left in good order
-	joined map[string]time.Time
-	byID   map[string]console.Failure
-	// acknowledged has the time of the failure that a person acknowledged, by stable ID: a later one of the same ID is shown again.
+	mu      sync.Mutex
+	claims  map[string]uint64 // by stable ID: its newest claim
+	left    map[string]uint64 // by stable ID: the claim whose holder left in good order
+	joined  map[string]time.Time
+	byID    map[string]console.Failure
+	claimed map[string]time.Time // by stable ID: when its newest claim was made
+	// acknowledged says, by stable ID, when a person acknowledged a failure: a later one of the same ID is shown again.
 	acknowledged map[string]time.Time
 }
 
 // NewFailures returns one that knows of no worker.
 func NewFailures() *Failures {
 	return &Failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
-		acknowledged: map[string]time.Time{}}
+		claimed: map[string]time.Time{}, acknowledged: map[string]time.Time{}}
 }
 
 // Follow takes in an event. at is our own time.
@@ -44,7 +45,7 @@ func (f *Failures) Follow(e event.Event, at time.Time) {
 	switch e.Kind {
 	case event.IDClaimed:
 		f.claims[e.Worker] = max(f.claims[e.Worker], e.Claim)
-		f.joined[e.Worker] = at
+		f.joined[e.Worker], f.claimed[e.Worker] = at, e.Time
 		delete(f.byID, e.Worker)
 	case event.Left:
 		f.left[e.Worker] = f.claims[e.Worker]
@@ -104,7 +105,7 @@ func (f *Failures) Now(at time.Time, states map[string]state.State, expected int
 	for id, failure := range f.byID {
 		age := at.Sub(failure.At)
 		over := replaced && age >= replacedFailed || expected == 0 && age >= unknownFailed
-		if over || f.acknowledged[id].Equal(failure.At) {
+		if over || f.isAcknowledged(id, failure) {
 			continue
 		}
 		failure.Replaced = replaced
@@ -118,9 +119,23 @@ func (f *Failures) Acknowledge(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failure, failed := f.byID[id]
-	if !failed || f.acknowledged[id].Equal(failure.At) {
+	if !failed || f.isAcknowledged(id, failure) {
 		return false
 	}
 	f.acknowledged[id] = failure.At
 	return true
+}
+
+// AcknowledgeAt is Acknowledge at a time before, of a failure that may not be known yet.
+func (f *Failures) AcknowledgeAt(id string, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.acknowledged[id] = at
+}
+
+// isAcknowledged reports whether a person acknowledged a failure, and not an earlier one of the same ID. A missing lease is noticed
+// again, later, by a console that was restarted: it is another failure only if the ID was claimed since. The caller has the lock.
+func (f *Failures) isAcknowledged(id string, failure console.Failure) bool {
+	at, ok := f.acknowledged[id]
+	return ok && (!failure.At.After(at) || failure.Reason == leaseGone && !f.claimed[id].After(at))
 }

@@ -108,6 +108,7 @@ function drawHead() {
     if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
     if (n.paused) parts.push("scaling paused for " + since(n.paused.since));
   }
+  if (w && w.queued) parts.push(plural(w.queued, "message") + " queued for retry");
   if (w && w.workers) {
     // A worker whose slots move serves them. It is stable again when they have moved.
     const serving = h.serving || 0, all = h.expected || 0, word = serving > (h.stable || 0) ? "serving" : "stable";
@@ -144,7 +145,7 @@ function drawLoad() {
   ]);
 }
 
-const PAGE_OF = { chamber: "#/alarms", decision: "#/decision" }; // of a finding's panel, where a page shows more
+const PAGE_OF = { chamber: "#/alarms", "dead-letters": "#/dead-letters", decision: "#/decision" }; // of a finding's panel, where a page shows more
 function drawSeverity(severity, findings) {
   document.documentElement.dataset.severity = severity;
   if ($("severity").textContent !== SEVERITY[severity]) $("severity").textContent = SEVERITY[severity];
