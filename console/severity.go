@@ -69,11 +69,7 @@ func (a *assessor) assess(now time.Time, s sight) Health {
 	}
 	a.last = now
 	j := &judgement{a: a, now: now, fresh: fresh, Health: Health{Severity: OK, Findings: []Finding{}}}
-	for _, x := range s.sources {
-		if !x.Away.IsZero() {
-			j.find(Warning, "sources", "%s is away since %s", x.Name, x.Away.Format("15:04:05 UTC"))
-		}
-	}
+	j.sources(s)
 	pending := 0
 	if s.nodes != nil {
 		pending = j.nodePlane(*s.nodes)
@@ -89,6 +85,25 @@ func (a *assessor) assess(now time.Time, s sight) Health {
 		j.Severity = j.Findings[0].Severity
 	}
 	return j.Health
+}
+
+// sources judges what can't be read, but for what the judgement of a plane says by itself.
+func (j *judgement) sources(s sight) {
+	var said string
+	if s.nodes != nil {
+		said += s.nodes.Error
+	}
+	if s.workers != nil {
+		said += s.workers.Error
+	}
+	if s.alarms != nil {
+		said += s.alarms.Error
+	}
+	for _, x := range s.sources {
+		if text := x.Name + " is away since "; !x.Away.IsZero() && !strings.Contains(said, text) {
+			j.find(Warning, "sources", "%s%s", text, x.Away.Format("15:04:05 UTC"))
+		}
+	}
 }
 
 // judgement is one assessment while it is made.

@@ -262,13 +262,16 @@ func TestConsoleInProduction(t *testing.T) {
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	browser.Eventually(ctx, t, `document.documentElement.scrollWidth <= 390`)
 	browser.Picture(ctx, t, "production-away-narrow")
-	p.servers()
+	restarted := p.servers()
 	browser.Eventually(ctx, t, `document.getElementById('sources').hidden`)
 
 	// The defender's pod is started again.
 	p.muster(role.Worker, "defender", "run", "--nats", p.url, "--store", p.store(), "--slots", "32", "--pod", "b", "--node", "node-b")
 	browser.Eventually(ctx, t, `document.querySelectorAll('[data-state="STABLE"]').length === 3 && document.getElementById('health').textContent.includes('3 of 3 workers stable')`)
 	browser.Picture(ctx, t, "production-narrow")
+	if text := server.text() + restarted.text(); strings.Contains(text, "Violation") {
+		t.Errorf("the servers refused something: %s", text)
+	}
 	for _, f := range faults() {
 		if !strings.Contains(f, "Failed to load resource") { // while there was no console
 			t.Errorf("the page complains: %s", f)

@@ -117,6 +117,44 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestAcknowledgeAt: a console that was restarted replays the stored events, and what was acknowledged on the one before it.
+func TestAcknowledgeAt(t *testing.T) {
+	t.Parallel()
+	claimed := func(ms int, claim uint64) event.Event {
+		return event.Event{Time: at(ms), Kind: event.IDClaimed, Worker: "w-3", Claim: claim}
+	}
+	shown := func(f *Failures) bool {
+		_, is := f.Now(at(60_000), map[string]state.State{"w-0": state.Stable}, 2)["w-3"]
+		return is
+	}
+	t.Run("a failure that the leader reported", func(t *testing.T) {
+		t.Parallel()
+		f := NewFailures()
+		f.Follow(claimed(0, 7), at(0))
+		f.Follow(event.Event{Time: at(1000), Kind: event.WorkerGone, Worker: "w-0", Peer: "w-3", Claim: 7, Reason: "crash"}, at(1000))
+		f.AcknowledgeAt("w-3", at(500))
+		if !shown(f) {
+			t.Error("it was acknowledged before it happened")
+		}
+		f.AcknowledgeAt("w-3", at(5000))
+		if shown(f) {
+			t.Error("it is shown")
+		}
+	})
+	t.Run("a missing lease, which is noticed again", func(t *testing.T) {
+		t.Parallel()
+		for claim, want := range map[int]bool{0: false, 6000: true} {
+			f := NewFailures()
+			f.Follow(claimed(claim, 7), at(claim))
+			f.AcknowledgeAt("w-3", at(5000))
+			f.Leases(at(9000), map[string]report.Lease{}, map[string]state.State{})
+			if shown(f) != want {
+				t.Errorf("claimed at %d ms and acknowledged at 5000 ms: shown: %t", claim, !want)
+			}
+		}
+	})
+}
+
 func TestSlotMoves(t *testing.T) {
 	t.Parallel()
 	happened := func(ms int, kind event.Kind, worker string, slot int, reason string) event.Event {

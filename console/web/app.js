@@ -35,6 +35,8 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
+// when is a time for people: with its date unless that is today's.
+const when = (t) => (new Date(t).toDateString() === new Date(now()).toDateString() ? clock(t) : stamp(t));
 const money = (v) => "$" + v.toFixed(v >= 1 || v < 0.00005 ? 2 : v >= 0.01 ? 3 : 4);
 // pause is a time in milliseconds. What is best about a handoff is often below one: it keeps its digits.
 const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.01 ? "< 0.01 ms" : ms < 1 ? ms.toFixed(2) + " ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
@@ -49,7 +51,7 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents, load: drawLoad, sources: drawSources, view: () => drawView(),
+  moves: drawMoves, found: drawFound, owner: drawOwner, charts: drawCharts, events: drawEvents, load: drawLoad, sources: drawSources, view: () => drawView(),
 };
 // A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
@@ -133,6 +135,7 @@ function drawLoad() {
   const l = S.load, a = S.alarms, unknown = !l || l.error;
   $("load").hidden = !l;
   if (!l) return;
+  S.latency = S.latency || typeof l.p99Ms === "number"; // not every console measures it
   const rate = (v) => (typeof v === "number" ? paras(v) + "/s" : "–"), waits = !l.waiting || !l.oldest ? 0 : l.since ? now() - Date.parse(l.oldest) : waited(l) * 1000; // else it is processed long since
   const cell = (name, what, value, style, href, title) => [[name, value, style].join(), () => el("div", { "data-number": name, title }, el("dt", {}, what), el("dd", { class: style }, el("a", { href }, value)))];
   fill($("load"), [
@@ -140,7 +143,7 @@ function drawLoad() {
     cell("oldest", "oldest", unknown || !l.waiting ? "–" : waits < 1000 ? "< 1s" : age(waits), waits > 300000 ? "bad" : waits > 60000 ? "warn" : "", "#/load", "For how long the oldest message waits"),
     cell("in", "arriving", unknown ? "–" : rate(l.in), "", "#/load", "Messages stored per second"),
     cell("out", "processed", unknown ? "–" : rate(l.out), "", "#/load", "Messages processed per second"),
-    cell("latency", "p99", unknown || typeof l.p99Ms !== "number" ? "–" : pause(l.p99Ms), "", "#/load", "99th percentile of the time to process one message"),
+    ...(S.latency ? [cell("latency", "p99", unknown || typeof l.p99Ms !== "number" ? "–" : pause(l.p99Ms), "", "#/load", "99th percentile of the time to process one message")] : []),
     ...(a ? [cell("alarms", "alarms", a.error ? "–" : String(a.open), a.open ? "bad" : "", "#/alarms", "Open alarms of all chambers")] : []),
   ]);
 }
@@ -167,6 +170,7 @@ function drawNodes() {
   $("nodes").hidden = !n;
   if (!n) return;
   showError("nodes-error", n.error);
+  for (const id of ["nodes", "action", "decision"]) $(id).classList.toggle("old", !!n.error);
   const meta = [n.max ? `${n.nodes.length} (min ${n.min}, max ${n.max})` : String(n.nodes.length)];
   if (n.cpu !== undefined && n.cpu !== null) meta.push(`CPU ${(n.cpu * 100).toFixed(0)} %`);
   if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " per hour");
@@ -305,6 +309,7 @@ function drawWorkers() {
   $("moves").hidden = !w;
   if (!w) return;
   showError("workers-error", w.error);
+  for (const id of ["workers", "moves"]) $(id).classList.toggle("old", !!w.error); // what is shown is of before
   const list = [...(w.workers || [])].sort(byNumber), live = list.filter((x) => !x.failed).length; // each keeps its place, failed and drained ones too
   $("workers-meta").textContent = [w.expected ? `${live} of ${w.expected} live` : `${live} live`, list.length > live ? `${list.length - live} failed` : "", w.leader ? `leader ${w.leader}` : "no leader",
     w.version ? `map version ${w.version}` : "no map", w.epoch ? `epoch ${w.epoch}` : "", w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
@@ -405,7 +410,7 @@ function drawMoves() {
   const row = (m, kind, cls, took, ago) => el("tr", { class: cls, "data-move": kind }, el("td", {}, ref("slots", m.slot)), el("td", {}, m.from || "unknown"), el("td", {}, m.to),
     el("td", { class: kind === "takeover" ? "warn" : "meta" }, kind), el("td", { class: "num" }, took), el("td", { class: "num" }, ago));
   const all = [...moving.slice(0, UNDERWAY).map((m) => row(m, "handoff", "underway", "under way", "")), ...rows.map((m) => row(m, m.takeover ? "takeover" : "handoff", "", pause(m.pauseNs / 1e6), since(m.at)))];
-  $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover since the console started."))]));
+  $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover is known."))]));
 }
 
 // ---- timeline
@@ -428,7 +433,7 @@ function drawEvents() {
   fill($("events"), newest.length ? newest.map((m) => [m.seq + m.at, () => eventRow(m)])
     : [[key, () => el("li", { class: "none" }, narrowed(f) ? "No event matches." : "Nothing has happened yet.")]]);
   lastDrawn = S.next;
-  $("timeline-meta").textContent = `${S.next} since the start` + (narrowed(f) ? `, ${newest.length} shown` : "");
+  $("timeline-meta").textContent = plural(S.next, "event") + (narrowed(f) ? `, ${newest.length} shown` : "");
   const more = !older.end && first > 0; // on the server
   $("older").hidden = newest.length >= MOST || S.rows >= list.length && !more;
   // After a gap the page has only the newest ones again, and what is sought may lie further back.
@@ -436,7 +441,7 @@ function drawEvents() {
 }
 function eventRow(m) {
   return el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
-    el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text));
+    el("time", { datetime: m.at, title: m.at }, when(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text));
 }
 function addEvents(list) {
   for (const m of list) if (m.seq >= S.next) { S.events.push(m); S.next = m.seq + 1; }
@@ -501,16 +506,21 @@ async function openChamber(tool, chamber) {
 function drawCharts() {
   const c = S.chart;
   $("chamber").hidden = !S.charts;
-  if (!c) { $("charts").replaceChildren(...(VIEW.name === "chambers" && VIEW.args[1] ? [el("p", { class: "meta" }, "Reading the charts…")] : [])); $("chamber-meta").replaceChildren(); return; }
-  $("chamber-meta").replaceChildren(ref("chambers", [c.tool, c.chamber]), ...(c.owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", c.owner)] : []));
+  if (!c) { $("charts").replaceChildren(...(VIEW.name === "chambers" && VIEW.args[1] ? [el("p", { class: "meta" }, "Reading the charts…")] : [])); fill($("chamber-meta"), []); return; }
+  drawOwner();
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
-    alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, clock(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
+    alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, when(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
       el("span", { class: "text" }, a.run && S.lookups.includes("run") ? ref("alarms", [a.tool, a.chamber, a.run], a.text) : a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
       S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you are working on it. It does not end the alarm.`, "Acknowledge", "small") : null))) : el("p", { class: "meta" }, "No alarms."),
     ...(c.series || []).map(controlChart));
 }
 
+// drawOwner says whose the chamber is now: its slot may have moved since the charts were read.
+function drawOwner() {
+  const c = S.chart, owner = c && ((S.workers && nameOf((S.workers.owners || [])[c.slot])) || c.owner);
+  if (c) fill($("chamber-meta"), [[[c.tool, c.chamber, c.slot, owner].join(), () => el("span", {}, ref("chambers", [c.tool, c.chamber]), ...(owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", owner)] : []))]]);
+}
 // brief is a number in at most eight characters.
 const brief = (v) => (v !== 0 && (Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3) ? v.toExponential(2) : String(Number(v.toPrecision(5))));
 // chartWidth is that of a chart in pixels, as the style lays charts out, so that its text keeps its size.
@@ -529,11 +539,11 @@ function controlChart(s) {
   const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
   const flagged = pts.filter((p) => (p.flags || []).length).length;
   const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(brief(v)));
-  const when = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(clock(pts[i].at).slice(0, 8)));
+  const tick = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(when(pts[i].at).replace(/\.\d+$/, "")));
   const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
     svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
     ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, document.createTextNode(`${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`))) : ""),
-    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [when(0, "start"), when(pts.length - 1, "end")] : []));
+    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [tick(0, "start"), tick(pts.length - 1, "end")] : []));
   return el("div", { class: "chart" }, el("h4", {}, `${s.svid}${s.step ? " · step " + s.step : ""} · ${s.stat}${s.unit ? " (" + s.unit + ")" : ""} `, el("span", { class: flagged ? "bad" : "meta" }, flagged ? `${flagged} of ${plural(pts.length, "point")} flagged` : plural(pts.length, "point") + ", none flagged")), g);
 }
 
@@ -628,7 +638,7 @@ function drawLost() {
 
 const frames = {
   nodes: (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); },
-  workers: (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "view"); },
+  workers: (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "owner", "view"); },
   alarms: (v) => { S.alarms = v; draw("head", "load"); refreshView(); },
   load: (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); },
   health: (v) => { S.health = v; draw("head"); },
@@ -720,6 +730,8 @@ function drawUser() {
   $("who").hidden = !u;
   $("who").textContent = u ? `${u.name}, ${u.role}` : "";
   $("signout").hidden = !u;
+  const has = { "#/workers": S.workers, "#/slots": S.workers, "#/nodes": S.nodes, "#/decision": S.nodes, "#/alarms": S.lookups.includes("alarms"), "#/load": S.load, "#/plan": S.lookups.includes("preview"), "#/dead-letters": S.lookups.includes("dead-letters") };
+  for (const a of document.querySelectorAll("#views a")) a.hidden = a.hash in has && !has[a.hash];
   $("peers").hidden = peers.length < 2;
   fill($("peers"), peers.map((p) => [JSON.stringify(p), () => el("a", p.here ? { href: p.address, "aria-current": "true" } : { href: p.address }, p.title)]));
 }
