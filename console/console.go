@@ -43,7 +43,7 @@ type Options struct {
 
 	// Token allows actions to a client that sends it; "": the console is read-only. It is for a console that everybody may read.
 	Token string
-	// Users says who may read and who may act; nil: everybody may read, and whoever has Token may act.
+	// Users says who may read and who may act; nil: everybody may read, and who sends Token may act.
 	Users *Users
 	// Peers are the consoles of the other groups, and this one's own entry among them.
 	Peers []Peer

@@ -102,7 +102,7 @@ func (u Users) HasOperator() bool {
 	return u.Proxy.Operators != "" || slices.ContainsFunc(u.Tokens, func(t TokenUser) bool { return t.Role == Operator })
 }
 
-// errBadToken says that a token was shown and is nobody's.
+// errBadToken says that a token was shown that belongs to no person.
 var errBadToken = errors.New("the token is missing or wrong")
 
 // person returns who sent a request. A bearer token goes before the browser's session, and both before the proxy's headers.

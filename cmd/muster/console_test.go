@@ -232,13 +232,12 @@ func TestConsoleInProduction(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelector('[data-number="alarms"] dd').textContent > 0 && document.querySelectorAll('#chamber-list button.danger').length > 0`)
 	browser.Click(ctx, t, `#chamber-list button`)
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart svg').length > 3`)
-	browser.Picture(ctx, t, "production")
 
 	// A defender is killed.
 	defenders["b"].kill()
 	browser.Eventually(ctx, t, `document.querySelectorAll('.tile[data-state="FAILED"]').length === 1 && document.getElementById('severity').textContent === 'Critical'`)
 	browser.Eventually(ctx, t, `document.querySelectorAll('tr[data-move="takeover"]').length >= 10`)
-	browser.Picture(ctx, t, "production-failed")
+	browser.Picture(ctx, t, "production", "header", "#workers", "#moves")
 
 	// The console is killed, and another one shows the same.
 	before, _ := stateOf(t, url)
@@ -258,17 +257,14 @@ func TestConsoleInProduction(t *testing.T) {
 	server.kill()
 	browser.Eventually(ctx, t, `document.querySelector('[data-source="NATS"]')?.textContent.includes('is away since') && document.querySelectorAll('.tile').length === 3`)
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart svg').length > 3`)
-	browser.Picture(ctx, t, "production-away")
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	browser.Eventually(ctx, t, `document.documentElement.scrollWidth <= 390`)
-	browser.Picture(ctx, t, "production-away-narrow")
 	restarted := p.servers()
 	browser.Eventually(ctx, t, `document.getElementById('sources').hidden`)
 
 	// The defender's pod is started again.
 	p.muster(role.Worker, "defender", "run", "--nats", p.url, "--store", p.store(), "--slots", "32", "--pod", "b", "--node", "node-b")
 	browser.Eventually(ctx, t, `document.querySelectorAll('[data-state="STABLE"]').length === 3 && document.getElementById('health').textContent.includes('3 of 3 workers stable')`)
-	browser.Picture(ctx, t, "production-narrow")
 	if text := server.text() + restarted.text(); strings.Contains(text, "Violation") {
 		t.Errorf("the servers refused something: %s", text)
 	}
