@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -39,10 +38,20 @@ type Options struct {
 	Sample time.Duration
 	Lookups
 
-	// Token allows actions to a client that sends it; "": the console is read-only.
+	// Sources returns whether what the console reads can be read. It is called as Nodes and Workers are, after them.
+	Sources func() []Source
+
+	// Token allows actions to a client that sends it; "": the console is read-only. It is for a console that everybody may read.
 	Token string
-	// Act carries a command out; required with Token. Its error is shown to the person; ErrUnknownCommand and ErrUnknownTarget say
-	// that what was asked for is wrong, ErrDoneAlready that it is so already, everything else that it failed.
+	// Users says who may read and who may act; nil: everybody may read, and who sends Token may act.
+	Users *Users
+	// Peers are the consoles of the other groups, and this one's own entry among them.
+	Peers []Peer
+	// Record is told of each command that was carried out, before the person is answered; its error fails the command's answer. nil:
+	// nothing is told.
+	Record func(Done) error
+	// Act carries a command out; required with Token, and with Users of whom one may act. Its error is shown to the person;
+	// ErrUnknownCommand and ErrUnknownTarget say that what was asked for is wrong, ErrDoneAlready that it is so already, everything else that it failed.
 	Act func(context.Context, Command) error
 
 	Refresh time.Duration // how often a plane is read that tells of no changes; default 2 s
@@ -52,9 +61,22 @@ type Options struct {
 	Hosts []string
 }
 
+// Peer is another console that the page links to.
+type Peer struct {
+	Title   string `json:"title"`
+	Address string `json:"address"` // relative to the page's
+	Here    bool   `json:"here,omitempty"`
+}
+
+// Done is a command that was carried out.
+type Done struct {
+	At time.Time `json:"at"`
+	Command
+}
+
 // Errors of a console's options and commands.
 var (
-	errNoAct          = errors.New("console: a token was given but nothing that carries commands out")
+	errNoAct          = errors.New("console: somebody may act, but there is nothing that carries commands out")
 	ErrUnknownCommand = errors.New("unknown command")
 	ErrUnknownTarget  = errors.New("no such target")
 	ErrDoneAlready    = errors.New("somebody was first")
@@ -84,6 +106,7 @@ type Console struct {
 	loads   ring[Load]
 	drains  map[string]Request // by worker: who asked on this console to drain it
 	seen    readout
+	version uint64 // grows with everything that the pages are told but moments, which have numbers of their own
 	told    uint64 // the number of the next move when the pages were last woken
 	pages   map[*page]struct{}
 	dirty   bool
@@ -91,21 +114,21 @@ type Console struct {
 
 // readout holds the newest frames of what is read, as JSON; nil for what is not shown.
 type readout struct {
-	nodes, workers, alarms, health, load []byte
+	nodes, workers, alarms, health, load, sources []byte
 }
 
 func (f readout) equal(g readout) bool {
-	return bytes.Equal(f.nodes, g.nodes) && bytes.Equal(f.workers, g.workers) && bytes.Equal(f.alarms, g.alarms) && bytes.Equal(f.health, g.health) && bytes.Equal(f.load, g.load)
+	return bytes.Equal(f.nodes, g.nodes) && bytes.Equal(f.workers, g.workers) && bytes.Equal(f.alarms, g.alarms) && bytes.Equal(f.health, g.health) && bytes.Equal(f.load, g.load) && bytes.Equal(f.sources, g.sources)
 }
 
 // write adds the frames that differ from those that a page has.
-func (f readout) write(out *bytes.Buffer, has readout) {
+func (f readout) write(out *bytes.Buffer, version uint64, has readout) {
 	for _, x := range []struct {
 		name     string
 		now, was []byte
-	}{{"nodes", f.nodes, has.nodes}, {"workers", f.workers, has.workers}, {"alarms", f.alarms, has.alarms}, {"health", f.health, has.health}, {"load", f.load, has.load}} {
+	}{{"nodes", f.nodes, has.nodes}, {"workers", f.workers, has.workers}, {"alarms", f.alarms, has.alarms}, {"health", f.health, has.health}, {"load", f.load, has.load}, {"sources", f.sources, has.sources}} {
 		if !bytes.Equal(x.now, x.was) {
-			frame(out, x.name, x.now)
+			frame(out, version, x.name, x.now)
 		}
 	}
 }
@@ -119,7 +142,7 @@ type page struct {
 
 // New returns a console.
 func New(o Options) (*Console, error) {
-	if o.Token != "" && o.Act == nil {
+	if o.Act == nil && (o.Token != "" || o.Users != nil && o.Users.HasOperator()) {
 		return nil, errNoAct
 	}
 	o.Refresh = cmp.Or(o.Refresh, 2*time.Second)
@@ -134,19 +157,22 @@ func New(o Options) (*Console, error) {
 	}
 	c.mux = http.NewServeMux()
 	c.mux.Handle("GET /", http.FileServerFS(static))
-	c.mux.HandleFunc("GET /api/state", c.getState)
-	c.mux.HandleFunc("GET /api/stream", c.getStream)
-	c.mux.HandleFunc("GET /api/events", c.getEvents)
-	c.mux.HandleFunc("GET /api/chambers", c.getChambers)
-	c.mux.HandleFunc("GET /api/chambers/{tool}/{chamber}", c.getCharts)
-	c.mux.HandleFunc("GET /api/moves", c.getMoves)
-	c.mux.HandleFunc("GET /api/load", c.getLoad)
-	c.mux.HandleFunc("GET /api/keys/{key}", c.getKey)
-	c.mux.HandleFunc("GET /api/slots/{slot}", c.getSlot)
-	c.mux.HandleFunc("GET /api/alarms", c.getAlarms)
-	c.mux.HandleFunc("GET /api/runs/{tool}/{chamber}/{run}", c.getRun)
-	c.mux.HandleFunc("GET /api/preview", c.getPreview)
+	c.mux.HandleFunc("GET /api/state", c.guarded(c.getState))
+	c.mux.HandleFunc("GET /api/stream", c.guarded(c.getStream))
+	c.mux.HandleFunc("GET /api/events", c.guarded(c.getEvents))
+	c.mux.HandleFunc("GET /api/chambers", c.guarded(c.getChambers))
+	c.mux.HandleFunc("GET /api/chambers/{tool}/{chamber}", c.guarded(c.getCharts))
+	c.mux.HandleFunc("GET /api/moves", c.guarded(c.getMoves))
+	c.mux.HandleFunc("GET /api/load", c.guarded(c.getLoad))
+	c.mux.HandleFunc("GET /api/keys/{key}", c.guarded(c.getKey))
+	c.mux.HandleFunc("GET /api/slots/{slot}", c.guarded(c.getSlot))
+	c.mux.HandleFunc("GET /api/alarms", c.guarded(c.getAlarms))
+	c.mux.HandleFunc("GET /api/runs/{tool}/{chamber}/{run}", c.guarded(c.getRun))
+	c.mux.HandleFunc("GET /api/dead-letters", c.guarded(c.getDeadLetters))
+	c.mux.HandleFunc("GET /api/preview", c.guarded(c.getPreview))
 	c.mux.HandleFunc("POST /api/commands", c.postCommand)
+	c.mux.HandleFunc("POST /api/session", c.postSession)
+	c.mux.HandleFunc("DELETE /api/session", c.deleteSession)
 	return c, nil
 }
 
@@ -198,11 +224,33 @@ func (c *Console) Say(m Moment) {
 	}
 }
 
+// Recall puts moments that happened before into the timeline, in the order of their times. The pages load it again.
+func (c *Console) Recall(before []Moment) {
+	if len(before) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := append(c.moments.last(c.moments.limit), before...)
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+	c.moments = ring[Moment]{limit: c.moments.limit}
+	for _, m := range all {
+		m.Seq = c.moments.next
+		c.moments.add(m)
+	}
+	for p := range c.pages {
+		p.behind, p.gap = nil, true
+		signal(p.wake)
+	}
+}
+
 // SlotMoved adds a finished handoff or takeover to those that the console lists.
 func (c *Console) SlotMoved(m SlotMove) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	m.Seq = c.moves.next
 	c.moves.add(m)
+	c.version++
 	c.dirty = true
 	signal(c.wake)
 }
@@ -266,6 +314,7 @@ func (c *Console) refresh(ctx context.Context) {
 		return
 	}
 	c.seen, c.told = f, c.moves.next
+	c.version++
 	for p := range c.pages {
 		signal(p.wake)
 	}
@@ -297,6 +346,10 @@ func (c *Console) read(ctx context.Context) (f readout) {
 		}
 		s.alarms, f.alarms = &v, encode(v)
 	}
+	if c.o.Sources != nil {
+		s.sources = c.o.Sources()
+		f.sources = encode(s.sources)
+	}
 	f.health = encode(c.judge.assess(time.Now(), s))
 	return f
 }
@@ -319,32 +372,42 @@ type state struct {
 	Workers json.RawMessage `json:"workers,omitempty"`
 	Alarms  json.RawMessage `json:"alarms,omitempty"`
 	Health  json.RawMessage `json:"health"`
+	Sources json.RawMessage `json:"sources,omitempty"`
+	User    *Person         `json:"user,omitempty"` // who asks; nil on a console for everybody
+	Peers   []Peer          `json:"peers,omitempty"`
 	Load    json.RawMessage `json:"load,omitempty"`
 	Lookups []string        `json:"lookups"` // what can be looked up
 	Moves   []SlotMove      `json:"moves"`
 	Events  []Moment        `json:"events"`
 	Next    uint64          `json:"next"` // sequence number that the next moment will have
+	// Version is what the frames of the stream are compared with: those with this number, or a lower one, tell nothing new.
+	Version uint64 `json:"version"`
 }
 
 func (c *Console) getState(w http.ResponseWriter, r *http.Request) {
 	// All pages show what is read here. A browser that goes away meanwhile must not leave them an error.
 	c.refresh(context.WithoutCancel(r.Context()))
+	who := c.identify(r)
 	c.mu.Lock()
-	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.seen.nodes, Workers: c.seen.workers,
-		Alarms: c.seen.alarms, Health: c.seen.health, Load: c.seen.load, Lookups: c.o.lookupNames(), Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
+	s := state{Title: c.o.Title, Now: time.Now(), Actions: who.acts, Peers: c.o.Peers, Sources: c.seen.sources, Charts: c.o.Charts != nil, Nodes: c.seen.nodes, Workers: c.seen.workers,
+		Alarms: c.seen.alarms, Health: c.seen.health, Load: c.seen.load, Lookups: c.o.lookupNames(), Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next, Version: c.version}
 	c.mu.Unlock()
+	if c.o.Users != nil {
+		s.User = &who.Person
+	}
 	reply(w, s)
 }
 
-// getStream sends what changes as server-sent events: "nodes", "workers", "alarms", "health", "load", "moves", "events", and
-// "gap" when the page has to ask for the timeline again.
+// getStream sends what changes as server-sent events: "nodes", "workers", "alarms", "health", "load", "sources", "moves", "events", and
+// "gap" when the page has to ask for the timeline again. The ID of each frame is the version of the state that it is of. Moments begin
+// with the number from, or with the next one.
 func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	if !ok {
 		problem(w, http.StatusInternalServerError, "this server can't stream")
 		return
 	}
-	from, err := strconv.ParseUint(cmp.Or(r.URL.Query().Get("from"), "0"), 10, 64)
+	from, err := strconv.ParseUint(cmp.Or(r.URL.Query().Get("from"), strconv.FormatUint(1<<63, 10)), 10, 64)
 	if err != nil {
 		problem(w, http.StatusBadRequest, "from is %q: give the sequence number of the next event", r.URL.Query().Get("from"))
 		return
@@ -379,7 +442,7 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 			c.mu.Lock()
 			behind, gap := p.behind, p.gap
 			p.behind, p.gap = nil, false
-			seen := c.seen
+			seen, version := c.seen, c.version
 			var moves []SlotMove
 			if c.moves.next > moved {
 				moves = c.moves.since(moved, 200)
@@ -387,14 +450,14 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 			}
 			c.mu.Unlock()
 			if gap {
-				frame(&out, "gap", []byte("{}"))
+				frame(&out, version, "gap", []byte("{}"))
 			} else if len(behind) > 0 {
-				frame(&out, "events", encode(behind))
+				frame(&out, version, "events", encode(behind))
 			}
 			if len(moves) > 0 {
-				frame(&out, "moves", encode(moves))
+				frame(&out, version, "moves", encode(moves))
 			}
-			seen.write(&out, has)
+			seen.write(&out, version, has)
 			has = seen
 		}
 		if out.Len() == 0 {
@@ -407,8 +470,8 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func frame(out *bytes.Buffer, event string, data []byte) {
-	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", event, data)
+func frame(out *bytes.Buffer, version uint64, event string, data []byte) {
+	fmt.Fprintf(out, "id: %d\nevent: %s\ndata: %s\n\n", version, event, data)
 }
 
 func (c *Console) getChambers(w http.ResponseWriter, r *http.Request) {
@@ -437,15 +500,11 @@ func (c *Console) getCharts(w http.ResponseWriter, r *http.Request) {
 	reply(w, v)
 }
 
-// postCommand carries out what a person asks for. The token is a bearer token, which no foreign page can make a browser send.
+// postCommand carries out what a person asks for.
 func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
-	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	switch {
-	case c.o.Token == "":
-		problem(w, http.StatusForbidden, "this console is read-only: start it with a token to allow actions")
-		return
-	case subtle.ConstantTimeCompare([]byte(given), []byte(c.o.Token)) != 1:
-		problem(w, http.StatusUnauthorized, "the token is missing or wrong")
+	by, refused, err := c.authorize(r)
+	if err != nil {
+		problem(w, refused, "%v", err)
 		return
 	}
 	var cmd Command
@@ -455,7 +514,7 @@ func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "reading the command: %v", err)
 		return
 	}
-	cmd.Reason, cmd.By = strings.TrimSpace(cmd.Reason), strings.TrimSpace(cmd.By)
+	cmd.Reason, cmd.By = strings.TrimSpace(cmd.Reason), cmp.Or(by, strings.TrimSpace(cmd.By))
 	if err := cmd.check(); err != nil {
 		problem(w, http.StatusBadRequest, "%v", err)
 		return
@@ -471,8 +530,14 @@ func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
 		problem(w, statusOf(err), "%s: %v", what, err)
 		return
 	}
-	c.note(cmd)
-	c.Say(Moment{Plane: "console", Kind: "command", Subject: cmd.Target, Text: what + ": " + why})
+	done := Done{At: time.Now().UTC(), Command: cmd}
+	if c.o.Record != nil {
+		if err := c.o.Record(done); err != nil {
+			problem(w, http.StatusInternalServerError, "%s is done, but could not be recorded: %v", what, err)
+			return
+		}
+	}
+	c.Replay(done)
 	c.Changed()
 	reply(w, map[string]bool{"ok": true})
 }
@@ -501,15 +566,21 @@ func problem(w http.ResponseWriter, status int, format string, args ...any) {
 	_, _ = w.Write(encode(map[string]string{"error": fmt.Sprintf(format, args...)}))
 }
 
-// note remembers who asked to drain a worker.
-func (c *Console) note(cmd Command) {
+// Replay puts a command that was carried out into the timeline, and remembers who asked to drain a worker: one of just now, or of a
+// console before this one.
+func (c *Console) Replay(d Done) {
+	text := strings.TrimSpace(d.Name+" "+d.Target) + ": " + d.Reason
+	if d.By != "" {
+		text += " (" + d.By + ")"
+	}
+	c.Say(Moment{At: d.At, Plane: "console", Kind: "command", Subject: d.Target, Text: text})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch cmd.Name {
+	switch d.Name {
 	case DrainWorker:
-		c.drains[cmd.Target] = Request{At: time.Now().UTC(), By: cmd.By, Reason: cmd.Reason}
+		c.drains[d.Target] = Request{At: d.At, By: d.By, Reason: d.Reason}
 	case UndrainWorker:
-		delete(c.drains, cmd.Target)
+		delete(c.drains, d.Target)
 	}
 }
 

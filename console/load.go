@@ -155,6 +155,7 @@ func (c *Console) measure(ctx context.Context) bool {
 		b.Text = "The load can't be read: " + v.Error
 	}
 	c.seen.load = encode(b)
+	c.version++
 	for p := range c.pages {
 		signal(p.wake)
 	}

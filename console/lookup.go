@@ -20,6 +20,8 @@ type Lookups struct {
 	AlarmList func(ctx context.Context, all bool) ([]Alarm, error)
 	// Run returns one run of a chamber.
 	Run func(ctx context.Context, tool, chamber, run string) (Run, error)
+	// DeadLetters lists the oldest dead letters.
+	DeadLetters func(ctx context.Context) ([]DeadLetter, error)
 	// Preview plans as the leader would.
 	Preview func(ctx context.Context, w WhatIf) (report.Forecast, error)
 }
@@ -27,7 +29,7 @@ type Lookups struct {
 // lookupNames lists what is answered, for the page.
 func (l Lookups) lookupNames() []string {
 	out := []string{}
-	for name, has := range map[string]bool{"key": l.Key != nil, "slot": l.Slot != nil, "alarms": l.AlarmList != nil, "run": l.Run != nil, "preview": l.Preview != nil} {
+	for name, has := range map[string]bool{"key": l.Key != nil, "slot": l.Slot != nil, "alarms": l.AlarmList != nil, "run": l.Run != nil, "preview": l.Preview != nil, "dead-letters": l.DeadLetters != nil} {
 		if has {
 			out = append(out, name)
 		}
@@ -157,6 +159,15 @@ func (c *Console) getRun(w http.ResponseWriter, r *http.Request) {
 	}
 	v, err := c.o.Run(r.Context(), r.PathValue("tool"), r.PathValue("chamber"), r.PathValue("run"))
 	answer(w, v, err, "reading run "+r.PathValue("run"))
+}
+
+func (c *Console) getDeadLetters(w http.ResponseWriter, r *http.Request) {
+	if c.o.DeadLetters == nil {
+		problem(w, http.StatusNotFound, "this console lists no dead letters")
+		return
+	}
+	v, err := c.o.DeadLetters(r.Context())
+	answer(w, v, err, "listing the dead letters")
 }
 
 func (c *Console) getPreview(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -271,4 +272,22 @@ func MomentOf(e nodes.Event) Moment {
 		m.Level = "warn"
 	}
 	return m
+}
+
+// SetScaling carries out PauseScaling and ResumeScaling as muster nodes pause and resume do. Its error matches [ErrDoneAlready] if it was
+// so before.
+func SetScaling(ctx context.Context, scaling nodes.Switch, cmd Command) error {
+	by := cmp.Or(cmd.By, "console")
+	if cmd.Name == PauseScaling {
+		r, changed, err := scaling.Pause(ctx, by, cmd.Reason)
+		if err == nil && !changed {
+			return fmt.Errorf("%w: scaling was paused by %s (%s)", ErrDoneAlready, r.PausedBy, r.PauseReason)
+		}
+		return err
+	}
+	_, changed, err := scaling.Resume(ctx, by, cmd.Reason)
+	if err == nil && !changed {
+		return fmt.Errorf("%w: scaling is not paused", ErrDoneAlready)
+	}
+	return err
 }

@@ -41,6 +41,7 @@ type sight struct {
 	nodes   *NodePlane
 	workers *WorkerPlane
 	alarms  *AlarmCount
+	sources []Source
 }
 
 // Limits of what is no fault yet. The times of waiting messages are those of the alerts.
@@ -68,6 +69,7 @@ func (a *assessor) assess(now time.Time, s sight) Health {
 	}
 	a.last = now
 	j := &judgement{a: a, now: now, fresh: fresh, Health: Health{Severity: OK, Findings: []Finding{}}}
+	j.sources(s)
 	pending := 0
 	if s.nodes != nil {
 		pending = j.nodePlane(*s.nodes)
@@ -83,6 +85,25 @@ func (a *assessor) assess(now time.Time, s sight) Health {
 		j.Severity = j.Findings[0].Severity
 	}
 	return j.Health
+}
+
+// sources judges what can't be read, but for what the judgement of a plane says by itself.
+func (j *judgement) sources(s sight) {
+	var said string
+	if s.nodes != nil {
+		said += s.nodes.Error
+	}
+	if s.workers != nil {
+		said += s.workers.Error
+	}
+	if s.alarms != nil {
+		said += s.alarms.Error
+	}
+	for _, x := range s.sources {
+		if text := x.Name + " is away since "; !x.Away.IsZero() && !strings.Contains(said, text) {
+			j.find(Warning, "sources", "%s%s", text, x.Away.Format("15:04:05 UTC"))
+		}
+	}
 }
 
 // judgement is one assessment while it is made.
@@ -202,6 +223,9 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 	j.crew(c, pending)
 	j.slots(w)
 	j.backlog(w)
+	if w.DeadLetters > 0 {
+		j.find(Warning, "dead-letters", "%s", counted(w.DeadLetters, "dead letter waits for a person", "dead letters wait for a person"))
+	}
 }
 
 // count counts the workers, and those that serve their slots into the health.

@@ -166,7 +166,7 @@ func TestConsole(t *testing.T) {
 		f := small(time.Now(), 4)
 		c, s := serve(t, Options{Workers: f.workerPlane})
 		ctx, faults := browser.Open(t, s.URL, 1360, 900)
-		browser.Eventually(ctx, t, `document.getElementById('move-rows').textContent.includes('No handoff or takeover since the console started')`)
+		browser.Eventually(ctx, t, `document.getElementById('move-rows').textContent.includes('No handoff or takeover is known')`)
 		c.SlotMoved(SlotMove{Slot: 7, From: "defender-1", To: "defender-2", At: time.Now(), Pause: 650 * time.Microsecond})
 		c.SlotMoved(SlotMove{Slot: 8, From: "defender-1", To: "defender-2", At: time.Now(), Pause: 6200 * time.Millisecond, Takeover: true})
 		c.SlotMoved(SlotMove{Slot: 9, To: "defender-2", At: time.Now(), Pause: -1, Takeover: true})

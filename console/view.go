@@ -149,6 +149,20 @@ type WorkerPlane struct {
 	TakingOver int       `json:"takingOver,omitempty"`
 	Waiting    uint64    `json:"waiting,omitempty"` // messages that are stored and not processed
 	Oldest     time.Time `json:"oldest,omitzero"`   // when the oldest of them was stored
+	Queued     int       `json:"queued,omitempty"`  // of them, those that are queued for retry
+	// DeadLetters counts the messages that failed too often and wait for a person; 0 also where that isn't read.
+	DeadLetters int `json:"deadLetters,omitempty"`
+}
+
+// DeadLetter is a message that failed too often.
+type DeadLetter struct {
+	Number   uint64    `json:"number"`
+	At       time.Time `json:"at"` // when it was dead-lettered
+	Key      string    `json:"key"`
+	Subject  string    `json:"subject"`
+	Attempts int       `json:"attempts"`
+	Error    string    `json:"error"` // of the last attempt
+	Worker   string    `json:"worker,omitempty"`
 }
 
 // StateFailed is the state of a worker that ended without handing off its slots.
@@ -200,6 +214,7 @@ type Moment struct {
 
 // SlotMove is one slot's way from one owner to the next: a handoff or a takeover.
 type SlotMove struct {
+	Seq      uint64        `json:"seq"` // grows by one with every move
 	Slot     int           `json:"slot"`
 	From     string        `json:"from"` // "": unknown
 	To       string        `json:"to"`

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
@@ -46,21 +47,21 @@ func (b *backlog) shown(ctx context.Context) (waiting uint64, oldest time.Time, 
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	b.asked, b.waiting, b.oldest = t.at, t.waiting, oldest
+	b.asked, b.waiting, b.oldest = t.At, t.Waiting, oldest
 	return b.waiting, b.oldest, nil
 }
 
 // tide reads what the streams have stored and what is left of it, with the time at which the oldest message was stored.
-func (b *backlog) tide(ctx context.Context) (t tide, oldest time.Time, err error) {
+func (b *backlog) tide(ctx context.Context) (t groupview.Tide, oldest time.Time, err error) {
 	all, err := b.open(ctx)
 	if err != nil {
 		return t, oldest, fmt.Errorf("reading the backlog: %w", err)
 	}
-	t.at = time.Now()
+	t.At = time.Now()
 	for _, s := range all {
 		state := s.CachedInfo().State // it was read just now
-		t.stored += state.LastSeq
-		t.waiting += state.Msgs
+		t.Stored += state.LastSeq
+		t.Waiting += state.Msgs
 		if first := state.FirstTime; state.Msgs > 0 && (oldest.IsZero() || first.Before(oldest)) {
 			oldest = first.UTC()
 		}

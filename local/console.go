@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/console/chamberview"
+	"github.com/muster-dev/muster/console/groupview"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
@@ -29,8 +31,8 @@ type screen struct {
 	*console.Console
 	plane    *WorkerPlane
 	cluster  *atomic.Pointer[Cluster] // nil where there will be none
-	moves    *slotMoves
-	failures *failures
+	moves    *groupview.Moves
+	failures *groupview.Failures
 	load     *load
 
 	mu       sync.Mutex
@@ -51,7 +53,7 @@ type standing struct {
 
 // newScreen returns the console of planes that may still be starting; what isn't there yet is not shown. A nil cluster stands for none.
 func newScreen(w *WorkerPlane, cluster *atomic.Pointer[Cluster]) (*screen, error) {
-	s := &screen{plane: w, cluster: cluster, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
+	s := &screen{plane: w, cluster: cluster, moves: groupview.NewMoves(), failures: groupview.NewFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
 	s.load = &load{running: w.running}
 	o := console.Options{Load: s.measure, Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Lookups: s.lookups(), Token: w.o.Token, Act: commands{w, s.nodePlane, s.failures}.act}
 	if cluster != nil {
@@ -105,12 +107,12 @@ func (s *screen) chambersIn(slots int) []int {
 // event puts an event of a defender onto the console.
 func (s *screen) event(e SeenEvent) {
 	s.Changed()
-	s.failures.follow(e.Event, e.At)
-	if move, ok := s.moves.follow(e.Event); ok {
+	s.failures.Follow(e.Event, e.At)
+	if move, ok := s.moves.Follow(e.Event); ok {
 		s.SlotMoved(move)
 	}
 	s.follow(e)
-	if m, ok := momentOf(e); ok {
+	if m, ok := groupview.MomentOf(e.Event); ok {
 		s.Say(m)
 	}
 }
@@ -224,7 +226,7 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 	}
 	crew, err := s.leases(ctx)
 	a, states := view.now()
-	failed := s.failures.now(time.Now(), states, v.Expected)
+	failed := s.failures.Now(time.Now(), states, v.Expected)
 	workers := map[string]*console.Worker{}
 	for id, state := range states {
 		workers[id] = &console.Worker{ID: id, State: string(state)}
@@ -331,7 +333,7 @@ func (s *screen) leases(ctx context.Context) (map[string]report.Lease, error) {
 	for _, m := range list {
 		s.crew[m.ID] = m
 	}
-	s.failures.leases(asked, s.crew, s.plane.seen().shown())
+	s.failures.Leases(asked, s.crew, s.plane.seen().shown())
 	return s.crew, nil
 }
 
@@ -377,11 +379,6 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		v.Slot = partition.SlotOf(a.Slots, tool, name)
 		v.Owner = a.OwnerOf(v.Slot)
 	}
-	charts, err := s.plane.Store.UCharts(ctx, ch, chartPoints+chartHistory)
-	if err != nil {
-		return v, err
-	}
-	slices.Reverse(charts)
 	nc, err := s.plane.As(role.Console)
 	if err != nil {
 		return v, err
@@ -391,27 +388,8 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return v, err
 	}
 	for _, a := range alarms {
-		v.Alarms = append(v.Alarms, alarmOf(a))
+		v.Alarms = append(v.Alarms, chamberview.AlarmOf(a))
 	}
-	if len(charts) == 0 {
-		return v, nil
-	}
-	limits, from := limitsOf(charts), max(0, len(charts)-chartPoints)
-	charts, limits = charts[from:], limits[from:]
-	v.Series = append(v.Series, scores(charts))
-	for _, k := range worthShowing(charts) {
-		v.Series = append(v.Series, seriesOf(charts, limits, k))
-	}
-	return v, nil
-}
-
-func alarmOf(a defender.AlarmStatus) console.Alarm {
-	x := console.Alarm{ID: alarmID(a.Chamber, a.Opened), Tool: a.Chamber.Tool, Chamber: a.Chamber.Name, Run: a.Opened, At: a.Since, Text: a.Opened + ": " + a.Reason, State: a.Status()}
-	if a.Count > 1 {
-		x.Text += fmt.Sprintf(" (%d runs)", a.Count)
-	}
-	if k := a.Acknowledged; k != nil {
-		x.By, x.Note = k.By, k.Note
-	}
-	return x
+	v.Series, err = chamberview.ReadSeries(ctx, s.plane.Store, ch)
+	return v, err
 }

@@ -5,11 +5,11 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/console/groupview"
 )
 
 // load measures how messages come and go: their rates by what the broker has stored and has left, which no worker's failure distorts,
@@ -18,18 +18,9 @@ type load struct {
 	backlog  *backlog
 	running  func() []*Process
 	mu       sync.Mutex
-	tides    []tide // of the last rateOver
+	rates    groupview.Rates
 	measured map[string]histogram
 }
-
-// tide is what the streams hold at a time.
-type tide struct {
-	at              time.Time
-	stored, waiting uint64 // messages: ever stored, and not processed
-}
-
-// rateOver is the time over which rates are taken.
-const rateOver = 15 * time.Second
 
 // read measures once.
 func (l *load) read(ctx context.Context) (console.Load, error) {
@@ -39,9 +30,8 @@ func (l *load) read(ctx context.Context) (console.Load, error) {
 	if err != nil {
 		return console.Load{}, err
 	}
-	v := console.Load{At: now.at.UTC(), Waiting: now.waiting, Oldest: oldest}
-	l.tides = append(slices.DeleteFunc(l.tides, func(t tide) bool { return now.at.Sub(t.at) > rateOver }), now)
-	if in, out, ok := rates(l.tides); ok {
+	v := console.Load{At: now.At.UTC(), Waiting: now.Waiting, Oldest: oldest}
+	if in, out, ok := l.rates.Add(now); ok {
 		v.In, v.Out = &in, &out
 	}
 
@@ -52,19 +42,6 @@ func (l *load) read(ctx context.Context) (console.Load, error) {
 		v.P50, v.P99 = &p50, &p99
 	}
 	return v, nil
-}
-
-// rates returns how many messages per second were stored and processed over the tides, oldest first. A stream that was created
-// again begins to count again: then there are none.
-func rates(tides []tide) (in, out float64, ok bool) {
-	first, last := tides[0], tides[len(tides)-1]
-	seconds := last.at.Sub(first.at).Seconds()
-	if seconds <= 0 || last.stored < first.stored {
-		return 0, 0, false
-	}
-	stored := float64(last.stored - first.stored)
-	processed := stored + float64(first.waiting) - float64(last.waiting)
-	return stored / seconds, max(processed, 0) / seconds, true
 }
 
 // taken returns how long messages took that were processed since the last reading.

@@ -3,25 +3,10 @@ package local
 import (
 	"math"
 	"testing"
-	"time"
 )
 
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	began := at(0)
-	t.Run("rates are of what the broker stored and has left", func(t *testing.T) {
-		t.Parallel()
-		in, out, ok := rates([]tide{{began, 1000, 10}, {began.Add(10 * time.Second), 1600, 110}})
-		if !ok || in != 60 || out != 50 {
-			t.Errorf("%v in, %v out, %t", in, out, ok)
-		}
-		if _, _, ok := rates([]tide{{began, 1000, 10}}); ok {
-			t.Error("one reading has no rate")
-		}
-		if _, _, ok := rates([]tide{{began, 1000, 10}, {began.Add(time.Second), 5, 0}}); ok {
-			t.Error("a stream that was created again has no rate")
-		}
-	})
 	t.Run("quantiles are of the messages since the last reading", func(t *testing.T) {
 		t.Parallel()
 		bounds := []float64{0.001, 0.002, 0.004}

@@ -300,6 +300,10 @@ func (c *court) work() {
 	c.ok(role.Console, "looking", err)
 	_, err = deadState(ctx, console)
 	c.ok(role.Console, "counting dead letters", err)
+	for r, nc := range map[role.Role]*nats.Conn{role.Viewer: viewer, role.Console: console} {
+		_, err = partition.Open(nc, defender.Group).DeadLetters(ctx, 0, 10)
+		c.ok(r, "listing dead letters", err)
+	}
 	c.ok(role.Console, "reading events", partition.Open(console, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
 	c.ok(role.Console, "reading some events", partition.Open(console, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
 	for i, nc := range []*nats.Conn{console, c.as(role.Worker), operator} {

@@ -206,6 +206,7 @@ func (p *permissionList) viewer() {
 	p.api("STREAM.MSG.GET", retry)
 	if p.cfg.Retry.givesUp() {
 		p.api("STREAM.INFO", p.lay.deadLetterStream())
+		p.api("STREAM.MSG.GET", p.lay.deadLetterStream())
 	}
 	events := eventStreamName(p.cfg.Name)
 	for _, verb := range []string{"CREATE", "INFO", "MSG.NEXT", "DELETE"} { // an ordered consumer
@@ -231,7 +232,6 @@ func (p *permissionList) operator() {
 		p.publisher()
 	}
 	if p.cfg.Retry.givesUp() {
-		p.api("STREAM.MSG.GET", p.lay.deadLetterStream())
 		p.api("STREAM.MSG.DELETE", p.lay.deadLetterStream())
 	}
 	for _, key := range []string{layoutKey, expectedKey, wantedKey, overridesKey} {

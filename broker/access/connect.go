@@ -15,12 +15,22 @@ func Connect(url, name string) (*nats.Conn, error) { return ConnectAs(url, name,
 // ConnectAs is Connect as a user of the server, whatever the environment says. The zero
 // User is the environment's.
 func ConnectAs(url, name string, user User) (*nats.Conn, error) {
+	return connect(url, name, user)
+}
+
+// ConnectLater is Connect for a program that has to run also while the servers are away: it returns at once, and goes on trying. A
+// refusal by the servers counts as being away, since a user may be added to them later. The error is of the environment or the URL.
+func ConnectLater(url, name string) (*nats.Conn, error) {
+	return connect(url, name, User{}, nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort())
+}
+
+func connect(url, name string, user User, more ...nats.Option) (*nats.Conn, error) {
 	known, err := Options(user.Over(os.LookupEnv))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
 	}
 
-	nc, err := nats.Connect(url, append(known, nats.Name(name),
+	nc, err := nats.Connect(url, append(append(known, more...), nats.Name(name),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, time.Second),
 		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))...)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
+	"github.com/muster-dev/muster/internal/command/console"
 	"github.com/muster-dev/muster/internal/command/defender"
 	"github.com/muster-dev/muster/internal/command/doctor"
 	"github.com/muster-dev/muster/internal/command/nodes/backtest"
@@ -25,6 +26,6 @@ func newRoot() *cobra.Command {
 	}
 	nodes := simulate.New()
 	nodes.AddCommand(backtest.New())
-	root.AddCommand(up.New(), nodes, partitions.New(), defender.New(), defender.NewCollect(), broker.New(), doctor.New(), up.NewRig())
+	root.AddCommand(up.New(), nodes, partitions.New(), defender.New(), defender.NewCollect(), broker.New(), console.New(), doctor.New(), up.NewRig())
 	return root
 }

@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, sources: [], peers: [], user: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -35,6 +35,8 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
+// when is a time for people: with its date unless that is today's.
+const when = (t) => (new Date(t).toDateString() === new Date(now()).toDateString() ? clock(t) : stamp(t));
 const money = (v) => "$" + v.toFixed(v >= 1 || v < 0.00005 ? 2 : v >= 0.01 ? 3 : 4);
 // pause is a time in milliseconds. What is best about a handoff is often below one: it keeps its digits.
 const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.01 ? "< 0.01 ms" : ms < 1 ? ms.toFixed(2) + " ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
@@ -49,7 +51,7 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents, load: drawLoad, view: () => drawView(),
+  moves: drawMoves, found: drawFound, owner: drawOwner, charts: drawCharts, events: drawEvents, load: drawLoad, sources: drawSources, view: () => drawView(),
 };
 // A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
@@ -85,7 +87,7 @@ function flush() {
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
 // ages stand still while nothing comes: they would be of what may no longer be
-setInterval(() => S.lost ? drawLost() : draw("head", "load", "nodes", "action", "moves", "view", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
+setInterval(() => S.lost ? drawLost() : draw("head", "load", "sources", "nodes", "action", "moves", "view", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
 
 // empty says in a panel that there is nothing to show, and why.
 const empty = (text) => el("p", { class: "meta empty" }, text);
@@ -108,6 +110,7 @@ function drawHead() {
     if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
     if (n.paused) parts.push("scaling paused for " + since(n.paused.since));
   }
+  if (w && w.queued) parts.push(plural(w.queued, "message") + " queued for retry");
   if (w && w.workers) {
     // A worker whose slots move serves them. It is stable again when they have moved.
     const serving = h.serving || 0, all = h.expected || 0, word = serving > (h.stable || 0) ? "serving" : "stable";
@@ -132,6 +135,7 @@ function drawLoad() {
   const l = S.load, a = S.alarms, unknown = !l || l.error;
   $("load").hidden = !l;
   if (!l) return;
+  S.latency = S.latency || typeof l.p99Ms === "number"; // not every console measures it
   const rate = (v) => (typeof v === "number" ? paras(v) + "/s" : "–"), waits = !l.waiting || !l.oldest ? 0 : l.since ? now() - Date.parse(l.oldest) : waited(l) * 1000; // else it is processed long since
   const cell = (name, what, value, style, href, title) => [[name, value, style].join(), () => el("div", { "data-number": name, title }, el("dt", {}, what), el("dd", { class: style }, el("a", { href }, value)))];
   fill($("load"), [
@@ -139,12 +143,12 @@ function drawLoad() {
     cell("oldest", "oldest", unknown || !l.waiting ? "–" : waits < 1000 ? "< 1s" : age(waits), waits > 300000 ? "bad" : waits > 60000 ? "warn" : "", "#/load", "For how long the oldest message waits"),
     cell("in", "arriving", unknown ? "–" : rate(l.in), "", "#/load", "Messages stored per second"),
     cell("out", "processed", unknown ? "–" : rate(l.out), "", "#/load", "Messages processed per second"),
-    cell("latency", "p99", unknown || typeof l.p99Ms !== "number" ? "–" : pause(l.p99Ms), "", "#/load", "99th percentile of the time to process one message"),
+    ...(S.latency ? [cell("latency", "p99", unknown || typeof l.p99Ms !== "number" ? "–" : pause(l.p99Ms), "", "#/load", "99th percentile of the time to process one message")] : []),
     ...(a ? [cell("alarms", "alarms", a.error ? "–" : String(a.open), a.open ? "bad" : "", "#/alarms", "Open alarms of all chambers")] : []),
   ]);
 }
 
-const PAGE_OF = { chamber: "#/alarms", decision: "#/decision" }; // of a finding's panel, where a page shows more
+const PAGE_OF = { chamber: "#/alarms", "dead-letters": "#/dead-letters", decision: "#/decision" }; // of a finding's panel, where a page shows more
 function drawSeverity(severity, findings) {
   document.documentElement.dataset.severity = severity;
   if ($("severity").textContent !== SEVERITY[severity]) $("severity").textContent = SEVERITY[severity];
@@ -166,6 +170,7 @@ function drawNodes() {
   $("nodes").hidden = !n;
   if (!n) return;
   showError("nodes-error", n.error);
+  for (const id of ["nodes", "action", "decision"]) $(id).classList.toggle("old", !!n.error);
   const meta = [n.max ? `${n.nodes.length} (min ${n.min}, max ${n.max})` : String(n.nodes.length)];
   if (n.cpu !== undefined && n.cpu !== null) meta.push(`CPU ${(n.cpu * 100).toFixed(0)} %`);
   if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " per hour");
@@ -304,6 +309,7 @@ function drawWorkers() {
   $("moves").hidden = !w;
   if (!w) return;
   showError("workers-error", w.error);
+  for (const id of ["workers", "moves"]) $(id).classList.toggle("old", !!w.error); // what is shown is of before
   const list = [...(w.workers || [])].sort(byNumber), live = list.filter((x) => !x.failed).length; // each keeps its place, failed and drained ones too
   $("workers-meta").textContent = [w.expected ? `${live} of ${w.expected} live` : `${live} live`, list.length > live ? `${list.length - live} failed` : "", w.leader ? `leader ${w.leader}` : "no leader",
     w.version ? `map version ${w.version}` : "no map", w.epoch ? `epoch ${w.epoch}` : "", w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
@@ -404,7 +410,7 @@ function drawMoves() {
   const row = (m, kind, cls, took, ago) => el("tr", { class: cls, "data-move": kind }, el("td", {}, ref("slots", m.slot)), el("td", {}, m.from || "unknown"), el("td", {}, m.to),
     el("td", { class: kind === "takeover" ? "warn" : "meta" }, kind), el("td", { class: "num" }, took), el("td", { class: "num" }, ago));
   const all = [...moving.slice(0, UNDERWAY).map((m) => row(m, "handoff", "underway", "under way", "")), ...rows.map((m) => row(m, m.takeover ? "takeover" : "handoff", "", pause(m.pauseNs / 1e6), since(m.at)))];
-  $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover since the console started."))]));
+  $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover is known."))]));
 }
 
 // ---- timeline
@@ -427,7 +433,7 @@ function drawEvents() {
   fill($("events"), newest.length ? newest.map((m) => [m.seq + m.at, () => eventRow(m)])
     : [[key, () => el("li", { class: "none" }, narrowed(f) ? "No event matches." : "Nothing has happened yet.")]]);
   lastDrawn = S.next;
-  $("timeline-meta").textContent = `${S.next} since the start` + (narrowed(f) ? `, ${newest.length} shown` : "");
+  $("timeline-meta").textContent = plural(S.next, "event") + (narrowed(f) ? `, ${newest.length} shown` : "");
   const more = !older.end && first > 0; // on the server
   $("older").hidden = newest.length >= MOST || S.rows >= list.length && !more;
   // After a gap the page has only the newest ones again, and what is sought may lie further back.
@@ -435,7 +441,7 @@ function drawEvents() {
 }
 function eventRow(m) {
   return el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
-    el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text));
+    el("time", { datetime: m.at, title: m.at }, when(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text));
 }
 function addEvents(list) {
   for (const m of list) if (m.seq >= S.next) { S.events.push(m); S.next = m.seq + 1; }
@@ -500,16 +506,21 @@ async function openChamber(tool, chamber) {
 function drawCharts() {
   const c = S.chart;
   $("chamber").hidden = !S.charts;
-  if (!c) { $("charts").replaceChildren(...(VIEW.name === "chambers" && VIEW.args[1] ? [el("p", { class: "meta" }, "Reading the charts…")] : [])); $("chamber-meta").replaceChildren(); return; }
-  $("chamber-meta").replaceChildren(ref("chambers", [c.tool, c.chamber]), ...(c.owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", c.owner)] : []));
+  if (!c) { $("charts").replaceChildren(...(VIEW.name === "chambers" && VIEW.args[1] ? [el("p", { class: "meta" }, "Reading the charts…")] : [])); fill($("chamber-meta"), []); return; }
+  drawOwner();
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
-    alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, clock(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
+    alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, when(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
       el("span", { class: "text" }, a.run && S.lookups.includes("run") ? ref("alarms", [a.tool, a.chamber, a.run], a.text) : a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
       S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you are working on it. It does not end the alarm.`, "Acknowledge", "small") : null))) : el("p", { class: "meta" }, "No alarms."),
     ...(c.series || []).map(controlChart));
 }
 
+// drawOwner says whose the chamber is now: its slot may have moved since the charts were read.
+function drawOwner() {
+  const c = S.chart, owner = c && ((S.workers && nameOf((S.workers.owners || [])[c.slot])) || c.owner);
+  if (c) fill($("chamber-meta"), [[[c.tool, c.chamber, c.slot, owner].join(), () => el("span", {}, ref("chambers", [c.tool, c.chamber]), ...(owner ? [" · slot ", ref("slots", c.slot), " at ", ref("workers", owner)] : []))]]);
+}
 // brief is a number in at most eight characters.
 const brief = (v) => (v !== 0 && (Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3) ? v.toExponential(2) : String(Number(v.toPrecision(5))));
 // chartWidth is that of a chart in pixels, as the style lays charts out, so that its text keeps its size.
@@ -528,11 +539,11 @@ function controlChart(s) {
   const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
   const flagged = pts.filter((p) => (p.flags || []).length).length;
   const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(brief(v)));
-  const when = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(clock(pts[i].at).slice(0, 8)));
+  const tick = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(when(pts[i].at).replace(/\.\d+$/, "")));
   const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
     svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
     ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, document.createTextNode(`${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`))) : ""),
-    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [when(0, "start"), when(pts.length - 1, "end")] : []));
+    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [tick(0, "start"), tick(pts.length - 1, "end")] : []));
   return el("div", { class: "chart" }, el("h4", {}, `${s.svid}${s.step ? " · step " + s.step : ""} · ${s.stat}${s.unit ? " (" + s.unit + ")" : ""} `, el("span", { class: flagged ? "bad" : "meta" }, flagged ? `${flagged} of ${plural(pts.length, "point")} flagged` : plural(pts.length, "point") + ", none flagged")), g);
 }
 
@@ -551,6 +562,7 @@ function ask(name, target, title, text) {
   $("ask-reason").value = "";
   $("ask-by").value = localStorage.getItem("by") || "";
   $("ask-token").value = sessionStorage.getItem("token") || "";
+  for (const id of ["ask-by", "ask-token"]) { $(id).parentElement.hidden = !!S.user; $(id).disabled = !!S.user; } // the console knows who asks
   answered("");
   $("ask").showModal();
   $("ask-reason").focus();
@@ -573,12 +585,11 @@ $("ask-form").addEventListener("submit", async (ev) => {
   answered("");
   $("ask-go").disabled = true;
   try {
-    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
+    const r = await fetch("api/commands", { method: "POST", headers: { ...(S.user ? {} : { Authorization: "Bearer " + token }), "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
     const body = await r.json();
     if (r.status === 401) { sessionStorage.removeItem("token"); $("ask-token").select(); }
     if (!r.ok) throw new Error(body.error);
-    sessionStorage.setItem("token", token);
-    localStorage.setItem("by", by);
+    if (!S.user) { sessionStorage.setItem("token", token); localStorage.setItem("by", by); }
     if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
     refreshView();
     $("ask").close();
@@ -609,7 +620,6 @@ addEventListener("resize", () => draw("slots", "charts", "view"));
 
 // ---- the stream
 
-let stream = null;
 function link(text, cls) { $("link").textContent = text; $("link").className = "link " + cls; }
 // What sticks to the window's top must not cover the panel that is jumped to.
 new ResizeObserver(() => document.documentElement.style.setProperty("--head", document.querySelector("header").offsetHeight + "px")).observe(document.querySelector("header"));
@@ -625,31 +635,131 @@ function drawLost() {
   $("lost").hidden = false;
   $("lost").textContent = S.nodes || S.workers || S.next ? `Connection lost ${age(Date.now() - S.lost)} ago. What is below is as of ${clock(S.lost + S.skew).slice(0, 8)} and may have changed. Reconnecting.` : "No answer from the server yet. Reconnecting.";
 }
-async function begin() {
-  const s = await get("api/state");
-  if (!s) { lose(); setTimeout(begin, 2000); return; }
+
+const frames = {
+  nodes: (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); },
+  workers: (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "owner", "view"); },
+  alarms: (v) => { S.alarms = v; draw("head", "load"); refreshView(); },
+  load: (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); },
+  health: (v) => { S.health = v; draw("head"); },
+  sources: (v) => { S.sources = v; draw("sources"); },
+  moves: (v) => { addMoves(v); draw("moves"); refreshView(); },
+  events: (v) => { addEvents(v); draw("action"); refreshView(); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } },
+  gap: () => load(),
+};
+function addMoves(list) {
+  const next = S.moves.length ? S.moves[S.moves.length - 1].seq + 1 : 0;
+  S.moves = [...S.moves, ...list.filter((m) => m.seq >= next)].slice(-200);
+}
+// Frames that come while the state is asked for wait for it. Those that it includes already are dropped; moments and gaps have numbers of their own.
+let waiting = null, version = 0, asking = 0;
+function take(f) {
+  if (waiting) waiting.push(f);
+  else if (f.name === "events" || f.name === "gap" || f.id > version) frames[f.name](JSON.parse(f.data));
+}
+async function load() {
+  const mine = ++asking;
+  waiting = [];
+  const s = await getState();
+  if (mine !== asking) return; // asked again since
+  if (!s && $("signin").open) return;
+  if (!s) { lose(); setTimeout(() => { if (mine === asking) load(); }, 2000); return; }
   S.skew = Date.parse(s.now) - Date.now();
   S.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
   older = { key: older.key, events: [], end: false }; // the filter is the same, and so are the rows asked for
-  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, load: s.load || null, lookups: s.lookups || [], moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
+  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, load: s.load || null, sources: s.sources || [], lookups: s.lookups || [], moves: s.moves || [], events: s.events || [], next: s.next,
+    actions: s.actions, charts: s.charts, user: s.user || null, peers: s.peers || [], lost: 0 });
+  version = s.version;
+  document.body.classList.remove("stale");
+  $("lost").hidden = true;
+  link("live", "live");
+  drawUser();
   draw(...Object.keys(panels));
   refreshView();
   if (S.charts && !S.searched) findChambers();
-  if (stream) stream.close();
-  stream = new EventSource("api/stream?from=" + s.next);
-  const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
-  on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision", "view"); });
-  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "moves", "view"); });
-  on("alarms", (v) => { S.alarms = v; draw("head", "load"); refreshView(); });
-  on("load", (v) => { S.load = v; draw("load", "view"); if (VIEW.name === "load") refreshView(); });
-  on("health", (v) => { S.health = v; draw("head"); });
-  on("moves", (v) => { S.moves = [...S.moves, ...v].slice(-200); draw("moves"); refreshView(); });
-  on("events", (v) => { addEvents(v); draw("action"); refreshView(); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
-  on("gap", () => begin());
-  stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };
-  stream.onerror = () => { stream.close(); lose(); setTimeout(begin, 1500); };
+  const list = waiting;
+  waiting = null;
+  list.forEach(take);
 }
-// A page that the browser keeps for "back" must not keep its connection: it has six for each host.
-addEventListener("pagehide", () => { if (stream) stream.close(); });
-addEventListener("pageshow", (ev) => { if (ev.persisted) begin(); });
+// getState asks for all at once. On a console that doesn't know the person it has them sign in.
+async function getState() {
+  try {
+    const r = await fetch("api/state"), body = await r.json();
+    if (r.status === 401 && r.headers.has("WWW-Authenticate")) { signIn(body.error); return null; }
+    if (!r.ok) throw new Error(body.error || r.statusText);
+    showError("page-error", "");
+    return body;
+  } catch (err) {
+    if (!(err instanceof TypeError)) showError("page-error", String(err.message || err));
+    return null;
+  }
+}
+// feed has all tabs share one stream, by a worker of the browser: it opens six connections to a host, and a stream holds one for
+// as long as the tab is open. A browser without such workers has a stream for each tab, and none for a hidden one.
+const said = (m) => (m.open ? load() : m.lost ? lost() : take(m));
+async function lost() {
+  if (!$("signin").open) lose();
+  await getState(); // which has the person sign in where that is why
+}
+const feed = window.SharedWorker ? {
+  join() {
+    this.port = new SharedWorker("feed.js").port;
+    this.port.onmessage = (ev) => said(ev.data);
+  },
+  leave() { this.port.postMessage("bye"); this.port.close(); },
+} : {
+  join() {
+    if (document.hidden || this.stream) return;
+    this.stream = new EventSource("api/stream");
+    this.stream.onopen = () => said({ open: true });
+    this.stream.onerror = () => { this.leave(); said({ lost: true }); setTimeout(() => this.join(), 1500); };
+    for (const name of Object.keys(frames)) this.stream.addEventListener(name, (ev) => said({ name, id: Number(ev.lastEventId), data: ev.data }));
+  },
+  leave() { if (this.stream) this.stream.close(); this.stream = null; },
+};
+if (!window.SharedWorker) document.addEventListener("visibilitychange", () => (document.hidden ? feed.leave() : feed.join()));
+// A page that the browser keeps for "back" must not keep its connection.
+addEventListener("pagehide", () => feed.leave());
+addEventListener("pageshow", (ev) => { if (ev.persisted) feed.join(); });
+
+// ---- who looks
+
+function drawUser() {
+  const u = S.user, peers = S.peers;
+  $("who").hidden = !u;
+  $("who").textContent = u ? `${u.name}, ${u.role}` : "";
+  $("signout").hidden = !u;
+  const has = { "#/workers": S.workers, "#/slots": S.workers, "#/nodes": S.nodes, "#/decision": S.nodes, "#/alarms": S.lookups.includes("alarms"), "#/load": S.load, "#/plan": S.lookups.includes("preview"), "#/dead-letters": S.lookups.includes("dead-letters") };
+  for (const a of document.querySelectorAll("#views a")) a.hidden = a.hash in has && !has[a.hash];
+  $("peers").hidden = peers.length < 2;
+  fill($("peers"), peers.map((p) => [JSON.stringify(p), () => el("a", p.here ? { href: p.address, "aria-current": "true" } : { href: p.address }, p.title)]));
+}
+function drawSources() {
+  const away = S.sources.filter((x) => x.away);
+  $("sources").hidden = !away.length;
+  fill($("sources"), away.map((x) => [[x.name, x.away, x.error, since(x.away)].join(), () => el("p", { "data-source": x.name }, el("b", {}, x.name), ` is away since ${clock(x.away).slice(0, 8)} (${since(x.away)}): ${x.error}. `,
+    x.seen ? `What it said is as of ${clock(x.seen).slice(0, 8)}.` : "It has not answered yet.")]));
+}
+function signIn(why) {
+  $("signin-why").textContent = why;
+  if (!$("signin").open) { $("signin").showModal(); $("signin-token").focus(); }
+}
+$("signin-form").addEventListener("submit", async (ev) => {
+  ev.preventDefault();
+  showError("signin-error", "");
+  try {
+    const r = await fetch("api/session", { method: "POST", headers: { Authorization: "Bearer " + $("signin-token").value } }), body = await r.json();
+    if (!r.ok) throw new Error(body.error);
+    $("signin-token").value = "";
+    $("signin").close();
+    load();
+  } catch (err) {
+    showError("signin-error", err instanceof TypeError ? "No answer from the server." : err.message);
+  }
+});
+$("signin").addEventListener("cancel", (ev) => ev.preventDefault()); // there is nothing behind it
+$("signout").addEventListener("click", async () => {
+  try { await fetch("api/session", { method: "DELETE" }); } catch { return; }
+  location.reload();
+});

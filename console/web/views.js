@@ -36,6 +36,7 @@ const asks = {
   alarms: ([tool, chamber, run], p) => (run ? { alarms: "alarms?all=1", run: `runs/${q(tool)}/${q(chamber)}/${q(run)}`, events: "events?limit=100&about=" + q(tool + ":" + chamber) } : { alarms: "alarms" + (p.get("all") ? "?all=1" : "") }),
   load: (_, p) => ({ load: "load?" + during(p, 3600) }),
   events: (_, p) => ({ events: "events?limit=1000&" + during(p) + words(p), moves: "moves?limit=1000&" + during(p), load: S.load ? "load?" + during(p) : "" }),
+  "dead-letters": () => ({ letters: "dead-letters" }),
   plan: (_, p) => ({ plan: "preview?" + new URLSearchParams([...p].filter(([k]) => ["without", "drain", "add", "balance"].includes(k))) }),
   decision: () => ({}),
 };
@@ -111,6 +112,10 @@ function form(name, fields, go) {
 // ---- the pages: title, path and parts
 
 const pages = {
+  "dead-letters"() {
+    return ["Dead letters", [], [fault("letters") || part("Dead letters", note("Messages that failed too often. muster partitions dead-letters publishes one again."),
+      sheet(["#number", "key", "time", "#attempts", "worker", "error"], (VIEW.data.letters || []).map((d) => [d.number, ref("keys", d.key), el("time", { datetime: d.at }, stamp(d.at)), d.attempts, d.worker ? workerRef(d.worker) : "", el("span", { class: "bad" }, d.error)]), "No dead letter.", "dead letters"))]];
+  },
   workers([id]) {
     const list = workersNow().sort((a, b) => !!b.failed - !!a.failed || byNumber(a, b));
     if (!id) return ["Workers", [], [part("Workers", sheet(["worker", "state", "node", "#slots", "#keys"], list.map((x) => [workerRef(x.id), el("span", { class: doing(x)[1] }, doing(x)[0]), nodeRef(x), x.slots, x.keys || 0]), "No workers.", "workers"))]];
@@ -282,4 +287,4 @@ $("goto").addEventListener("submit", (ev) => { ev.preventDefault(); const text =
 
 $("slots").addEventListener("click", (ev) => { const s = slotAt(ev); if (s >= 0) location.hash = at("slots", s); });
 route();
-begin();
+feed.join();

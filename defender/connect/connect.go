@@ -19,8 +19,18 @@ const Cassandra = "cassandra"
 // Open opens a store. The settings of Cassandra are read from the environment that lookup stands for. The error is a *setting.Error,
 // which lists everything that is wrong, where it is the settings.
 func Open(ctx context.Context, name string, lookup setting.Lookup) (defender.Store, error) {
+	return open(ctx, name, lookup, sqlite.Config{Path: name})
+}
+
+// OpenReader is Open for those who only read. A SQLite file has to be there, and nothing can be written to it; what may be written to
+// Cassandra, the role of the settings says.
+func OpenReader(ctx context.Context, name string, lookup setting.Lookup) (defender.Store, error) {
+	return open(ctx, name, lookup, sqlite.Config{Path: name, ReadOnly: true})
+}
+
+func open(ctx context.Context, name string, lookup setting.Lookup, file sqlite.Config) (defender.Store, error) {
 	if name != Cassandra {
-		return opened(sqlite.Open(ctx, sqlite.Config{Path: name}))
+		return opened(sqlite.Open(ctx, file))
 	}
 	c, err := Config(lookup)
 	if err != nil {

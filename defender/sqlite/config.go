@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -11,7 +12,13 @@ type Config struct {
 	TChartPath string     // file of T-charts; by default Path with "-tcharts" before the extension
 	Durability Durability // what a write survives; by default the death of the process
 	Readers    int        // most concurrent reads of each file; by default 4
+	// ReadOnly opens files that are there and changes nothing in them. Every write is an error that matches [ErrReadOnly]. The
+	// directory still has to be writable, since SQLite keeps its log and the log's index there.
+	ReadOnly bool
 }
+
+// ErrReadOnly says that a store was opened for reading only.
+var ErrReadOnly = errors.New("the store is open for reading only")
 
 // Durability says what a committed write survives.
 type Durability int

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -37,6 +38,9 @@ func openFile(ctx context.Context, path string, s sqlitefile.Schema, c Config) (
 	if err := sqlitefile.CheckPlace(path); err != nil {
 		return nil, err
 	}
+	if c.ReadOnly {
+		return openReader(ctx, path, s, c)
+	}
 	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "journal_mode(WAL)", "synchronous("+c.Durability.pragma()+")",
 		"busy_timeout(0)", "cache_size(-16384)", "journal_size_limit(67108864)", "wal_autocheckpoint("+strconv.Itoa(checkpointPages)+")"))
 	if err != nil {
@@ -48,15 +52,40 @@ func openFile(ctx context.Context, path string, s sqlitefile.Schema, c Config) (
 		_ = db.Close()
 		return nil, sqlitefile.Explain(path, err)
 	}
-	read, err := sql.Open("sqlite", sqlitefile.DSN(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-8192)"))
+	read, err := openPool(path, c)
 	if err != nil {
 		_ = conn.Close()
 		_ = db.Close()
 		return nil, sqlitefile.Explain(path, err)
 	}
+	return &file{path: path, write: newWriter(path, db, conn), read: read}, nil
+}
+
+// openPool opens the readers of a file.
+func openPool(path string, c Config) (*sql.DB, error) {
+	read, err := sql.Open("sqlite", sqlitefile.DSN(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-8192)"))
+	if err != nil {
+		return nil, err
+	}
 	read.SetMaxOpenConns(c.Readers)
 	read.SetMaxIdleConns(c.Readers)
-	return &file{path: path, write: newWriter(path, db, conn), read: read}, nil
+	return read, nil
+}
+
+// openReader opens a file that is there, without a writer.
+func openReader(ctx context.Context, path string, s sqlitefile.Schema, c Config) (*file, error) {
+	if _, err := os.Stat(path); err != nil { // SQLite would create it
+		return nil, fmt.Errorf("opening %s: %w: it is created by the first defender that runs with it", path, err)
+	}
+	read, err := openPool(path, c)
+	if err != nil {
+		return nil, sqlitefile.Explain(path, err)
+	}
+	if err := sqlitefile.Check(ctx, read, s); err != nil {
+		_ = read.Close()
+		return nil, sqlitefile.Explain(path, err)
+	}
+	return &file{path: path, read: read}, nil
 }
 
 // close ends the readers first, so that the writer, which is then the last
@@ -64,6 +93,9 @@ func openFile(ctx context.Context, path string, s sqlitefile.Schema, c Config) (
 func (f *file) close() error {
 	if f.closed.Swap(true) {
 		return nil
+	}
+	if f.write == nil {
+		return f.read.Close()
 	}
 	return errors.Join(f.read.Close(), f.write.close())
 }

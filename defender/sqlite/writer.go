@@ -54,6 +54,9 @@ func newWriter(path string, db *sql.DB, conn *sql.Conn) *writer {
 
 // do has run executed in a transaction and returns once that is committed.
 func (w *writer) do(ctx context.Context, run func(tx *transaction) error) error {
+	if w == nil {
+		return ErrReadOnly
+	}
 	op := &write{ctx: ctx, run: run, done: make(chan error, 1)}
 	if err := w.enqueue(ctx, op); err != nil {
 		return err

@@ -37,6 +37,12 @@ const limit = 6 * time.Minute
 // browser's context, which ends with the test or after six minutes, and what returns the faults that the page had up to now.
 func Open(t testing.TB, url string, width, height int64) (context.Context, func() []string) {
 	t.Helper()
+	return OpenAt(t, url, width, height, ".link.live")
+}
+
+// OpenAt is Open for a page that is not live at first: it waits for what a selector finds instead.
+func OpenAt(t testing.TB, url string, width, height int64, first string) (context.Context, func() []string) {
+	t.Helper()
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if p, err := exec.LookPath(name); err == nil {
@@ -85,7 +91,7 @@ func Open(t testing.TB, url string, width, height int64) (context.Context, func(
 	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
 		t.Fatalf("asking for the browser's log: %v", err)
 	}
-	Run(ctx, t, chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS(".link.live")))
+	Run(ctx, t, chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS(first)))
 	return ctx, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -212,7 +218,7 @@ func Eventually(ctx context.Context, t testing.TB, expression string) {
 		if err == nil {
 			return
 		}
-		left := strings.Contains(err.Error(), "Cannot find context") || strings.Contains(err.Error(), "context was destroyed")
+		left := strings.Contains(err.Error(), "Cannot find context") || strings.Contains(err.Error(), "context was destroyed") || strings.Contains(err.Error(), "target navigated")
 		if !left || ctx.Err() != nil {
 			t.Fatalf("never true in the page: %s (%v)", expression, err)
 		}

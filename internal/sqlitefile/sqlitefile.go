@@ -45,6 +45,20 @@ func Prepare(ctx context.Context, db *sql.DB, s Schema) (conn *sql.Conn, err err
 	return conn, err
 }
 
+// Check reports what keeps a file from being read as it is: that it is of another kind, or has not this schema.
+func Check(ctx context.Context, db *sql.DB, s Schema) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	version, err := checkKind(ctx, conn, s)
+	if err == nil && version < len(s.Versions) {
+		err = fmt.Errorf("its schema has version %d and this program needs version %d: it is brought up to date by a program of this "+
+			"version that writes it", version, len(s.Versions))
+	}
+	return errors.Join(err, conn.Close())
+}
+
 func migrate(ctx context.Context, conn *sql.Conn, s Schema) error {
 	version, err := checkKind(ctx, conn, s)
 	if err != nil || version == len(s.Versions) {

@@ -24,3 +24,6 @@ func (localStore) Open(
 	}
 	return s, nil
 }
+
+// LocalStore returns the kind of store that is a SQLite file on this machine.
+func LocalStore() connect.LocalStore { return localStore{} }

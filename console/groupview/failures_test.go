@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"testing"
@@ -42,12 +42,12 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFailures()
+			f := NewFailures()
 			for _, e := range c.events {
-				f.follow(e, e.Time)
+				f.Follow(e, e.Time)
 			}
 			states := map[string]state.State{"w-0": state.Stable, "w-3": state.Stable}
-			got, failed := f.now(at(21000), states, 2)["w-3"]
+			got, failed := f.Now(at(21000), states, 2)["w-3"]
 			if failed != (c.want != "") || got.Reason != c.want {
 				t.Errorf("failed %t: %+v, want %q", failed, got, c.want)
 			}
@@ -61,36 +61,36 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("a lease that is gone and no leader to report it", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-0", 6), at(0))
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(claimed(4000, "w-5", 8), at(4000)) // while the leases are read
-		f.leases(at(3000), map[string]report.Lease{"w-0": {}}, both)
-		if got := f.now(at(5000), map[string]state.State{}, 3); len(got) != 1 || got["w-3"].Reason != leaseGone {
+		f := NewFailures()
+		f.Follow(claimed(0, "w-0", 6), at(0))
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(claimed(4000, "w-5", 8), at(4000)) // while the leases are read
+		f.Leases(at(3000), map[string]report.Lease{"w-0": {}}, both)
+		if got := f.Now(at(5000), map[string]state.State{}, 3); len(got) != 1 || got["w-3"].Reason != leaseGone {
 			t.Errorf("failed: %+v", got)
 		}
 		// It lives: the reading was of a replica that was behind.
-		f.leases(at(20000), map[string]report.Lease{"w-0": {}, "w-5": {}, "w-3": {Process: report.Process{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
-		if got := f.now(at(20000), map[string]state.State{}, 3); len(got) != 0 {
+		f.Leases(at(20000), map[string]report.Lease{"w-0": {}, "w-5": {}, "w-3": {Process: report.Process{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
+		if got := f.Now(at(20000), map[string]state.State{}, 3); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}
 	})
 	t.Run("a worker that hands off and leaves", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.leases(at(3000), map[string]report.Lease{}, map[string]state.State{"w-3": state.Shutdown})
-		if got := f.now(at(5000), map[string]state.State{}, 1); len(got) != 0 {
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Leases(at(3000), map[string]report.Lease{}, map[string]state.State{"w-3": state.Shutdown})
+		if got := f.Now(at(5000), map[string]state.State{}, 1); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}
 	})
 	t.Run("it is shown until it is replaced", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(gone(1000, "w-3", 7, "crash"), at(1000))
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(gone(1000, "w-3", 7, "crash"), at(1000))
 		shown := func(after time.Duration, expected int) bool {
-			_, is := f.now(at(1000).Add(after), map[string]state.State{"w-0": state.Stable}, expected)["w-3"]
+			_, is := f.Now(at(1000).Add(after), map[string]state.State{"w-0": state.Stable}, expected)["w-3"]
 			return is
 		}
 		if !shown(30*time.Minute, 2) || !shown(time.Minute, 1) || shown(10*time.Minute, 1) || !shown(48*time.Hour, 2) || shown(2*time.Hour, 0) {
@@ -99,20 +99,58 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("it is shown until it is acknowledged, and again when it fails again", func(t *testing.T) {
 		t.Parallel()
-		f := newFailures()
-		f.follow(claimed(0, "w-3", 7), at(0))
-		f.follow(gone(1000, "w-3", 7, "crash"), at(1000))
+		f := NewFailures()
+		f.Follow(claimed(0, "w-3", 7), at(0))
+		f.Follow(gone(1000, "w-3", 7, "crash"), at(1000))
 		states := func() map[string]state.State { return map[string]state.State{"w-0": state.Stable} }
-		if f.acknowledge("w-0") || !f.acknowledge("w-3") || f.acknowledge("w-3") {
+		if f.Acknowledge("w-0") || !f.Acknowledge("w-3") || f.Acknowledge("w-3") {
 			t.Error("only w-3 can be acknowledged, and only once")
 		}
-		if got := f.now(at(2000), states(), 2); len(got) != 0 {
+		if got := f.Now(at(2000), states(), 2); len(got) != 0 {
 			t.Errorf("acknowledged, and shown: %+v", got)
 		}
-		f.follow(claimed(9000, "w-3", 9), at(9000))
-		f.follow(gone(20000, "w-3", 9, "crash"), at(20000))
-		if got := f.now(at(21000), states(), 2); len(got) != 1 {
+		f.Follow(claimed(9000, "w-3", 9), at(9000))
+		f.Follow(gone(20000, "w-3", 9, "crash"), at(20000))
+		if got := f.Now(at(21000), states(), 2); len(got) != 1 {
 			t.Errorf("failed again, and shown: %+v", got)
+		}
+	})
+}
+
+// TestAcknowledgeAt: a console that was restarted replays the stored events, and what was acknowledged on the one before it.
+func TestAcknowledgeAt(t *testing.T) {
+	t.Parallel()
+	claimed := func(ms int, claim uint64) event.Event {
+		return event.Event{Time: at(ms), Kind: event.IDClaimed, Worker: "w-3", Claim: claim}
+	}
+	shown := func(f *Failures) bool {
+		_, is := f.Now(at(60_000), map[string]state.State{"w-0": state.Stable}, 2)["w-3"]
+		return is
+	}
+	t.Run("a failure that the leader reported", func(t *testing.T) {
+		t.Parallel()
+		f := NewFailures()
+		f.Follow(claimed(0, 7), at(0))
+		f.Follow(event.Event{Time: at(1000), Kind: event.WorkerGone, Worker: "w-0", Peer: "w-3", Claim: 7, Reason: "crash"}, at(1000))
+		f.AcknowledgeAt("w-3", at(500))
+		if !shown(f) {
+			t.Error("it was acknowledged before it happened")
+		}
+		f.AcknowledgeAt("w-3", at(5000))
+		if shown(f) {
+			t.Error("it is shown")
+		}
+	})
+	t.Run("a missing lease, which is noticed again", func(t *testing.T) {
+		t.Parallel()
+		for claim, want := range map[int]bool{0: false, 6000: true} {
+			f := NewFailures()
+			f.Follow(claimed(claim, 7), at(claim))
+			f.AcknowledgeAt("w-3", at(5000))
+			f.Leases(at(9000), map[string]report.Lease{}, map[string]state.State{})
+			if shown(f) != want {
+				t.Errorf("claimed at %d ms and acknowledged at 5000 ms: shown: %t", claim, !want)
+			}
 		}
 	})
 }
@@ -146,10 +184,10 @@ func TestSlotMoves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newSlotMoves()
+			m := NewMoves()
 			var got []console.SlotMove
 			for _, e := range c.events {
-				if v, ok := m.follow(e); ok {
+				if v, ok := m.Follow(e); ok {
 					got = append(got, v)
 				}
 			}

@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"slices"
@@ -20,30 +20,32 @@ const (
 // leaseGone is the reason for a worker whose lease is gone while no leader was there to report it.
 const leaseGone = "lease expired"
 
-// failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
-type failures struct {
-	mu     sync.Mutex
-	claims map[string]uint64 // by stable ID: its newest claim
-	left   map[string]uint64 // by stable ID: the claim whose holder left in good order
-	joined map[string]time.Time
-	byID   map[string]console.Failure
-	// acknowledged has the time of the failure that a person acknowledged, by stable ID: a later one of the same ID is shown again.
+// Failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
+type Failures struct {
+	mu      sync.Mutex
+	claims  map[string]uint64 // by stable ID: its newest claim
+	left    map[string]uint64 // by stable ID: the claim whose holder left in good order
+	joined  map[string]time.Time
+	byID    map[string]console.Failure
+	claimed map[string]time.Time // by stable ID: when its newest claim was made
+	// acknowledged says, by stable ID, when a person acknowledged a failure: a later one of the same ID is shown again.
 	acknowledged map[string]time.Time
 }
 
-func newFailures() *failures {
-	return &failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
-		acknowledged: map[string]time.Time{}}
+// NewFailures returns one that knows of no worker.
+func NewFailures() *Failures {
+	return &Failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{},
+		claimed: map[string]time.Time{}, acknowledged: map[string]time.Time{}}
 }
 
-// follow takes in an event. at is our own time.
-func (f *failures) follow(e event.Event, at time.Time) {
+// Follow takes in an event. at is our own time.
+func (f *Failures) Follow(e event.Event, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Kind {
 	case event.IDClaimed:
 		f.claims[e.Worker] = max(f.claims[e.Worker], e.Claim)
-		f.joined[e.Worker] = at
+		f.joined[e.Worker], f.claimed[e.Worker] = at, e.Time
 		delete(f.byID, e.Worker)
 	case event.Left:
 		f.left[e.Worker] = f.claims[e.Worker]
@@ -69,9 +71,9 @@ func endedBadly(reason string) bool {
 	return slices.Contains([]string{"crash", "connection gone", leaseGone}, reason)
 }
 
-// leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
+// Leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
 // reports a failed worker, as when all failed at once.
-func (f *failures) leases(asked time.Time, held map[string]report.Lease, states map[string]state.State) {
+func (f *Failures) Leases(asked time.Time, held map[string]report.Lease, states map[string]state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, joined := range f.joined {
@@ -91,8 +93,8 @@ func (f *failures) leases(asked time.Time, held map[string]report.Lease, states 
 // renewedSince is by how much a renewal has to be later than a failure to disprove it: the server's clock is not ours.
 const renewedSince = 5 * time.Second
 
-// now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
-func (f *failures) now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
+// Now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
+func (f *Failures) Now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id := range f.byID {
@@ -103,7 +105,7 @@ func (f *failures) now(at time.Time, states map[string]state.State, expected int
 	for id, failure := range f.byID {
 		age := at.Sub(failure.At)
 		over := replaced && age >= replacedFailed || expected == 0 && age >= unknownFailed
-		if over || f.acknowledged[id].Equal(failure.At) {
+		if over || f.isAcknowledged(id, failure) {
 			continue
 		}
 		failure.Replaced = replaced
@@ -112,14 +114,28 @@ func (f *failures) now(at time.Time, states map[string]state.State, expected int
 	return out
 }
 
-// acknowledge has a failed worker no longer shown. It reports whether there is one of that ID.
-func (f *failures) acknowledge(id string) bool {
+// Acknowledge has a failed worker no longer shown. It reports whether there is one of that ID.
+func (f *Failures) Acknowledge(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failure, failed := f.byID[id]
-	if !failed || f.acknowledged[id].Equal(failure.At) {
+	if !failed || f.isAcknowledged(id, failure) {
 		return false
 	}
 	f.acknowledged[id] = failure.At
 	return true
+}
+
+// AcknowledgeAt is Acknowledge at a time before, of a failure that may not be known yet.
+func (f *Failures) AcknowledgeAt(id string, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.acknowledged[id] = at
+}
+
+// isAcknowledged reports whether a person acknowledged a failure, and not an earlier one of the same ID. A missing lease is noticed
+// again, later, by a console that was restarted: it is another failure only if the ID was claimed since. The caller has the lock.
+func (f *Failures) isAcknowledged(id string, failure console.Failure) bool {
+	at, ok := f.acknowledged[id]
+	return ok && (!failure.At.After(at) || failure.Reason == leaseGone && !f.claimed[id].After(at))
 }

@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"cmp"
@@ -10,13 +10,9 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// momentOf says in words what an event of a defender tells; not every event is worth a line.
-func momentOf(e SeenEvent) (console.Moment, bool) {
-	m := console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer)}
-	line := func(level, format string, args ...any) (console.Moment, bool) {
-		m.Level, m.Text = level, cmp.Or(e.Worker, "a worker")+": "+fmt.Sprintf(format, args...)
-		return m, true
-	}
+// MomentOf says in words what an event of a defender tells; not every event is worth a line.
+func MomentOf(e event.Event) (console.Moment, bool) {
+	line := liner(e)
 	switch e.Kind {
 	case event.IDClaimed:
 		return line("", "claimed its stable ID after %s", took(e.Duration))
@@ -48,6 +44,24 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 		return line("good", "rebalanced to version %d, %s after the plan", e.Version, took(e.Duration))
 	case event.SlotTakenOver:
 		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
+	default:
+		return ownMoment(e)
+	}
+	return console.Moment{}, false
+}
+
+// liner returns what makes a line of an event.
+func liner(e event.Event) func(level, format string, args ...any) (console.Moment, bool) {
+	return func(level, format string, args ...any) (console.Moment, bool) {
+		text := cmp.Or(e.Worker, "a worker") + ": " + fmt.Sprintf(format, args...)
+		return console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer), Level: level, Text: text}, true
+	}
+}
+
+// ownMoment is MomentOf for what a worker tells of itself.
+func ownMoment(e event.Event) (console.Moment, bool) {
+	line := liner(e)
+	switch e.Kind {
 	case event.LeaseUncertain:
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case event.LeaseConfirmed:
@@ -65,7 +79,7 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 		return line("", "left after a drain of %s", took(e.Duration))
 	default:
 	}
-	return m, false
+	return console.Moment{}, false
 }
 
 // took writes a duration with the digits that tell short ones apart.

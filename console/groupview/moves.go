@@ -1,4 +1,4 @@
-package local
+package groupview
 
 import (
 	"sync"
@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// slotMoves follows slots from one owner to the next, by the workers' events: handoffs and takeovers. No worker serves a slot from its
+// Moves follows slots from one owner to the next, by the workers' events: handoffs and takeovers. No worker serves a slot from its
 // release, or from the failed owner's last sign of life, until it is acquired.
-type slotMoves struct {
+type Moves struct {
 	mu     sync.Mutex
 	holder map[int]holding // by slot: the worker that acquired it last
 	vacant map[int]vacancy // by slot: released, or of a failed worker
@@ -32,12 +32,13 @@ type vacancy struct {
 // takenOver is the reason of a slot-acquired event that ends a takeover.
 const takenOver = "takeover"
 
-func newSlotMoves() *slotMoves {
-	return &slotMoves{holder: map[int]holding{}, vacant: map[int]vacancy{}}
+// NewMoves returns one that knows of no slot.
+func NewMoves() *Moves {
+	return &Moves{holder: map[int]holding{}, vacant: map[int]vacancy{}}
 }
 
-// follow takes in an event and returns the move that it ends, if it ends one.
-func (m *slotMoves) follow(e event.Event) (console.SlotMove, bool) {
+// Follow takes in an event and returns the move that it ends, if it ends one.
+func (m *Moves) Follow(e event.Event) (console.SlotMove, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e.Kind {

@@ -1,7 +1,8 @@
-package local
+package chamberview
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -22,6 +23,24 @@ type chartKey struct {
 	svid string
 	step int32
 	stat uchart.Statistic
+}
+
+// ReadSeries reads a chamber's newest contexts as control charts: the score by which they are judged, and the charts that were outside
+// their limits most often, filled up with means. There are none for a chamber without stored runs.
+func ReadSeries(ctx context.Context, store defender.Store, ch defender.Chamber) ([]console.Series, error) {
+	out := []console.Series{}
+	charts, err := store.UCharts(ctx, ch, chartPoints+chartHistory)
+	if err != nil || len(charts) == 0 {
+		return out, err
+	}
+	slices.Reverse(charts)
+	limits, from := limitsOf(charts), max(0, len(charts)-chartPoints)
+	charts, limits = charts[from:], limits[from:]
+	out = append(out, scores(charts))
+	for _, k := range worthShowing(charts) {
+		out = append(out, seriesOf(charts, limits, k))
+	}
+	return out, nil
 }
 
 func worthShowing(charts []defender.UChart) []chartKey {
