@@ -21,7 +21,7 @@ const (
 	ReasonRepair     Reason = "MIN_REPAIR"  // fewer workers than MIN_WORKERS
 	ReasonIdle       Reason = "IDLE"        // a scale-down's conditions hold
 	ReasonSteady     Reason = "STEADY"      // nothing asks for a change
-	ReasonInProgress Reason = "IN_PROGRESS" // an action is open
+	ReasonInProgress Reason = "IN_PROGRESS" // an open action has to end first
 
 	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
 	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely
@@ -53,9 +53,12 @@ type Decision struct {
 	Reason  Reason   `json:"reason"`
 	Detail  string   `json:"detail,omitempty"`
 	Nodes   int      `json:"nodes,omitempty"`   // to launch
+	More    bool     `json:"more,omitempty"`    // more are needed than one scale-up may launch
 	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order
 	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
+	// Cancel are the open scale-downs whose nodes are needed again.
+	Cancel []string `json:"cancel,omitempty"`
 	// Unhealthy are the workers that are not Ready. They are removed by the sweep, whatever the decision.
 	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
 	Gates     []Gate      `json:"gates"`
