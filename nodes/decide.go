@@ -45,11 +45,20 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 		dec.Targets = targets
 	}
 	if in.o.FleetKnown && (repair.wanted || up.holds && in.metrics == "") {
-		dec.Cancel = cancellable(r)
+		dec.cancel(cancellable(r))
 	}
 	dec.Passed, dec.Unhealthy = passed, in.unhealthy
 	dec.Gates = g.list
 	return dec
+}
+
+// cancel makes it the decision to cancel scale-downs, if there are any. What else is to be done is decided once
+// their nodes count again.
+func (d *Decision) cancel(ids []string) {
+	if len(ids) > 0 {
+		why := fmt.Sprintf("%s, because of %s", strings.Join(ids, ", "), d.Reason)
+		*d = Decision{Action: Noop, Reason: ReasonCancels, Detail: why, Cancel: ids}
+	}
 }
 
 // cancellable lists the open scale-downs that can be cancelled: those with a target that is not marked.

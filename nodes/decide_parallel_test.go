@@ -40,16 +40,16 @@ func TestDecideBesideOpenActions(t *testing.T) {
 		"the CPU alone beside a scale-up":       {hot(), func(s *situation) { s.beside(openUp("u", 1, "i-9")) }, "NOOP IN_PROGRESS 0 0 []"},
 		"the CPU alone at first":                {hot(), func(s *situation) { s.beside() }, "SCALE_UP TRIGGERED 1 0 []"},
 		"all in flight count for MAX_WORKERS":   {pressed(), func(s *situation) { s.beside(openUp("u", 1, "i-9")); s.launched("i-9"); s.p.MaxWorkers = 5 }, "NOOP MAX_WORKERS 0 0 []"},
-		"pods that wait during a drain":         {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")) }, "SCALE_UP TRIGGERED 2 0 [d]"},
-		"also when nothing may be launched":     {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.p.MaxWorkers = 4 }, "NOOP MAX_WORKERS 0 0 [d]"},
-		"also in a cooldown":                    {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.r.LastScaleEpoch = s.ago(1) }, "NOOP COOLDOWN_UP 0 0 [d]"},
-		"also with one action at a time":        {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.p.MaxActions = 1 }, "NOOP IN_PROGRESS 0 0 [d]"},
+		"pods that wait during a drain":         {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")) }, "NOOP CANCELS_SCALE_DOWN 0 0 [d]"},
+		"also when nothing may be launched":     {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.p.MaxWorkers = 4 }, "NOOP CANCELS_SCALE_DOWN 0 0 [d]"},
+		"also in a cooldown":                    {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.r.LastScaleEpoch = s.ago(1) }, "NOOP CANCELS_SCALE_DOWN 0 0 [d]"},
+		"also with one action at a time":        {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.p.MaxActions = 1 }, "NOOP CANCELS_SCALE_DOWN 0 0 [d]"},
 		"a marked target stays a target": {pressed(), func(s *situation) {
 			s.beside(openDown("d", "i-1"))
 			s.r.Removals = []Removal{{InstanceID: "i-1", ActionID: "d", Phase: PhaseTerminating}}
 		}, "SCALE_UP TRIGGERED 2 0 []"},
 		"pods that have just come cancel nothing": {pressed(), func(s *situation) { s.beside(openDown("d", "i-1")); s.r.PendingSinceEpoch = Num(s.ago(5)) }, "NOOP PENDING_TOO_SHORT 0 0 []"},
-		"a lost worker during a drain":            {idle(), func(s *situation) { s.beside(openDown("d", "i-1")); s.keep(1) }, "SCALE_UP MIN_REPAIR 1 0 [d]"},
+		"a lost worker during a drain":            {idle(), func(s *situation) { s.beside(openDown("d", "i-1")); s.keep(1) }, "NOOP CANCELS_SCALE_DOWN 0 0 [d]"},
 		"a repair counts what is on its way":      {steady(), func(s *situation) { s.beside(openUp("u", 1, "i-9")); s.launched("i-9"); s.keep(1) }, "NOOP STEADY 0 0 []"},
 		"no scale-down beside a scale-up":         {idle(), func(s *situation) { s.beside(openUp("u", 1, "i-9")) }, "NOOP IN_PROGRESS 0 0 []"},
 		"as many targets as actions":              {idle(), func(s *situation) { s.beside(); s.p.MaxBatchDown, s.p.MinWorkers, s.p.MaxActions = 4, 0, 2 }, "SCALE_DOWN IDLE 0 2 []"},

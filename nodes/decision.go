@@ -17,11 +17,12 @@ type Reason string
 
 // The reasons. The first three are those of actions, the others block one.
 const (
-	ReasonTriggered  Reason = "TRIGGERED"   // a scale-up's trigger holds
-	ReasonRepair     Reason = "MIN_REPAIR"  // fewer workers than MIN_WORKERS
-	ReasonIdle       Reason = "IDLE"        // a scale-down's conditions hold
-	ReasonSteady     Reason = "STEADY"      // nothing asks for a change
-	ReasonInProgress Reason = "IN_PROGRESS" // an open action has to end first
+	ReasonTriggered  Reason = "TRIGGERED"          // a scale-up's trigger holds
+	ReasonRepair     Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
+	ReasonIdle       Reason = "IDLE"               // a scale-down's conditions hold
+	ReasonSteady     Reason = "STEADY"             // nothing asks for a change
+	ReasonInProgress Reason = "IN_PROGRESS"        // an open action has to end first
+	ReasonCancels    Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
 
 	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
 	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely

@@ -255,6 +255,7 @@ function scalingButton(p) {
 const QUIET = {
   STEADY: () => ["good", "Nothing needed", ""],
   IN_PROGRESS: (n) => ["good", `A ${n.action ? n.action.kind : "scaling action"} is in progress`, "The next decision follows when it has ended."],
+  CANCELS_SCALE_DOWN: (n, d) => ["warn", "Scale-down cancelled", d.means],
   METRICS_UNAVAILABLE: (n, d) => ["", "Waiting for metrics", d.detail],
   PAUSED: () => ["warn", "Scaling is paused", ""],
 };
