@@ -20,7 +20,10 @@ type Pricer func(instanceType string, market nodes.Market) (float64, bool)
 // NodePlaneOf turns what the node plane saw and decided into what the page shows. price may be nil.
 func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 	v := NodePlane{At: s.Now, Min: s.Policy.MinWorkers, Max: s.Policy.MaxWorkers, Nodes: []Node{}, Pending: []PendingPod{}, Interruptions: []Interruption{},
-		Decision: decisionOf(s), Action: actionOf(s)}
+		Decision: decisionOf(s), Actions: actionsOf(s)}
+	if len(v.Actions) > 0 {
+		v.Action = &v.Actions[0]
+	}
 	if !s.Observation.FleetKnown {
 		v.Error = s.Observation.FleetWhy
 	}
@@ -151,20 +154,22 @@ func nodeOf(w nodes.Worker, r nodes.Record, interrupted map[string]nodes.Interru
 	return n
 }
 
-// actionOf shows the open action as the transaction it is: what has been made durable is done, what comes next is now.
-func actionOf(s nodes.Snapshot) *Action {
-	r := s.Record
+// actionsOf shows the open actions as the transactions they are: what has been made durable is done, what comes next is now.
+func actionsOf(s nodes.Snapshot) []Action {
 	ready := map[string]bool{}
 	for _, w := range s.Observation.Fleet {
 		ready[w.Instance.ID] = w.Instance.Alive() && w.Node != nil && w.Node.Ready
 	}
-	switch {
-	case r.ScalingUp():
-		return scaleUpOf(r, s.Policy, ready)
-	case r.ScalingDown():
-		return scaleDownOf(r, s.Policy)
+	var out []Action
+	for _, a := range s.Record.Actions() {
+		r := s.Record.Of(a.ID())
+		if a.Up() {
+			out = append(out, *scaleUpOf(r, s.Policy, ready))
+		} else {
+			out = append(out, *scaleDownOf(r, s.Policy))
+		}
 	}
-	return nil
+	return out
 }
 
 func scaleUpOf(r nodes.Record, p nodes.Policy, ready map[string]bool) *Action {
@@ -268,7 +273,7 @@ func MomentOf(e nodes.Event) Moment {
 		m.Level = "bad"
 	case "scaleUp.completed", "scaleDown.completed", "scaling.resumed":
 		m.Level = "good"
-	case "scaleUp.failed", "scaleDown.failed", "scaling.paused", "scaling.held":
+	case "scaleUp.failed", "scaleDown.failed", "scaleDown.cancelled", "scaling.paused", "scaling.held":
 		m.Level = "warn"
 	}
 	return m

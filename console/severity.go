@@ -168,7 +168,7 @@ func (j *judgement) nodePlane(n NodePlane) (pending int) {
 	if never > 0 {
 		j.find(Warning, "nodes", "%s", counted(never, "pod fits no node", "pods fit no node"))
 	}
-	scalingUp := n.Action != nil && n.Action.Kind == "scale-up"
+	scalingUp := n.Action != nil && n.Action.Kind == "scale-up" || slices.ContainsFunc(n.Actions, func(a Action) bool { return a.Kind == "scale-up" })
 	if pending > never && !scalingUp && len(n.Interruptions) == 0 { // else a node is on its way
 		j.find(Warning, "decision", "%s", counted(pending-never, "pod is pending and no node is being launched", "pods are pending and no node is being launched"))
 	}

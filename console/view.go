@@ -17,7 +17,8 @@ type NodePlane struct {
 	Max           int            `json:"max"`             // MAX_WORKERS
 	Nodes         []Node         `json:"nodes"`
 	Pending       []PendingPod   `json:"pending"`
-	Action        *Action        `json:"action,omitempty"`
+	Action        *Action        `json:"action,omitempty"`  // that began first
+	Actions       []Action       `json:"actions,omitempty"` // all that are in progress
 	Decision      *Decision      `json:"decision,omitempty"`
 	Interruptions []Interruption `json:"interruptions"`
 	CPU           *float64       `json:"cpu,omitempty"`         // average utilisation of the workers, 0..1

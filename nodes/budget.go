@@ -14,6 +14,36 @@ type budget struct {
 	start time.Time
 	limit time.Duration
 	stop  func() bool // true when something else ends the run early; nil: nothing does
+
+	turnEnds time.Time // zero: a turn lasts as long as the run
+}
+
+// A round of a tick gives the drains this long in all, and each of them at least minTurn. So it is how long a
+// scale-up may wait behind drains.
+const (
+	drainTime = 5 * time.Second
+	minTurn   = time.Second
+)
+
+// beginTurn gives what comes next a share of a round's time.
+func (b *budget) beginTurn(of int) {
+	b.turnEnds = b.clock.Now().Add(max(drainTime/time.Duration(max(of, 1)), minTurn))
+}
+
+// endTurn lets what comes next have the rest of the run's time.
+func (b *budget) endTurn() { b.turnEnds = time.Time{} }
+
+// turn returns how long a call may last in the current turn, at most limit.
+func (b *budget) turn(limit time.Duration) time.Duration {
+	if b.turnEnds.IsZero() {
+		return limit
+	}
+	return min(limit, max(b.turnEnds.Sub(b.clock.Now()), minTurn))
+}
+
+// turnOver reports whether somebody else is to have the time: the turn has ended, or the run has.
+func (b *budget) turnOver(ctx context.Context) bool {
+	return !b.turnEnds.IsZero() && !b.clock.Now().Before(b.turnEnds) || b.spent(ctx)
 }
 
 // restart counts the time from now on.

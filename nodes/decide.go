@@ -44,9 +44,36 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	case ScaleDown:
 		dec.Targets = targets
 	}
+	if in.o.FleetKnown && (repair.wanted || up.holds && in.metrics == "") {
+		dec.cancel(cancellable(r))
+	}
 	dec.Passed, dec.Unhealthy = passed, in.unhealthy
 	dec.Gates = g.list
 	return dec
+}
+
+// cancel makes it the decision to cancel scale-downs, if there are any. What else is to be done is decided once
+// their nodes count again.
+func (d *Decision) cancel(ids []string) {
+	if len(ids) > 0 {
+		why := fmt.Sprintf("%s, because of %s", strings.Join(ids, ", "), d.Reason)
+		*d = Decision{Action: Noop, Reason: ReasonCancels, Detail: why, Cancel: ids}
+	}
+}
+
+// cancellable lists the open scale-downs that can be cancelled: those with a target that is not marked.
+func cancellable(r Record) []string {
+	var out []string
+	for _, a := range r.Actions() {
+		open := slices.ContainsFunc(a.ScaleDownTargetInstanceIDs, func(id string) bool {
+			m, _ := r.Removal(id)
+			return a.Targets(id) && m.Phase != PhaseTerminating
+		})
+		if open {
+			out = append(out, a.ID())
+		}
+	}
+	return out
 }
 
 // choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a
@@ -112,6 +139,7 @@ func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	}
 
 	dec.Nodes = max(min(n, in.p.MaxBatchUp, room), 1)
+	dec.More = min(n, room) > dec.Nodes
 	if dec.Nodes < n {
 		dec.Detail = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", dec.Detail, dec.Nodes, in.p.MaxBatchUp, room)
 	}
@@ -133,7 +161,7 @@ func (d Decider) sizeForPods(dec *Decision, g *gates, in inputs, room int, byCPU
 		Room:        max(room, 1),
 	})
 	byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
-	waited := in.waitedInVain(plan) && in.inVain(false) == ""
+	waited := in.waitedInVain(plan) && in.inVain(false) == "" && !in.r.growing()
 	if why := in.inVain(true); why != "" && !anyParticular(plan.Nodes) {
 		plan.Nodes, plan.Helpless = nil, why
 	}

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 // verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
 type verdict struct {
 	wanted  bool
+	holds   bool // the trigger holds, whatever else is in the way
 	byCPU   bool // the CPU trigger holds
 	blocker Reason
 	detail  string
@@ -36,12 +38,23 @@ func (v verdict) decision(a Action, why Reason) Decision {
 // for each path to ask.
 func sharedGates(g *gates, in inputs) verdict {
 	var v verdict
-	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
+	v.need(actionGate(g, in), ReasonInProgress, actionText(in.r))
 	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
 	paused := !g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused())
 	v.need(g.add("metrics-known", okText(in.metrics), "cpu and pending", in.metrics == ""), ReasonMetricsMissing, in.metrics)
 	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: a fault must be seen before scaling is resumed
 	return v
+}
+
+// actionGate passes while another action may begin, MAX_ACTIONS being the limit.
+func actionGate(g *gates, in inputs) bool {
+	most := max(in.p.MaxActions, 1)
+	threshold := "none in progress"
+	if most > 1 {
+		threshold = fmt.Sprintf("fewer than %d in progress", most)
+	}
+	unnamed := in.r.ScalingInProgress && in.r.ActionID() == ""
+	return g.add("no-action", actionText(in.r), threshold, len(in.r.Actions()) < most && !unnamed)
 }
 
 func actionText(r Record) string {
@@ -51,7 +64,11 @@ func actionText(r Record) string {
 	case r.ActionID() == "":
 		return "unnamed"
 	}
-	return r.ActionID()
+	var ids []string
+	for _, a := range r.Actions() {
+		ids = append(ids, a.ID())
+	}
+	return strings.Join(ids, ", ")
 }
 
 func pausedText(r Record) string {
@@ -74,6 +91,7 @@ func okText(why string) string {
 func repairGates(g *gates, in inputs) verdict {
 	v := verdict{wanted: !g.add("repair.min-workers", in.expected, in.p.MinWorkers, in.expected >= in.p.MinWorkers)}
 	v.need(backoffGate(g, "repair.backoff", in), ReasonBackoff, backoffText(in.r))
+	v.need(in.r.launching() == "" || !in.p.parallel(), ReasonInProgress, in.r.launching()+" is launching")
 	v.need(g.add("repair.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
 	return v
 }
@@ -115,12 +133,28 @@ func upGates(g *gates, in inputs) verdict {
 		v.need(!cpu.now, ReasonCPUTooShort, "")
 	}
 
+	v.holds = v.wanted && v.blocker == ""
 	holds := fmt.Sprintf("cpu %t, pending %t", cpu.holds, pending.holds)
-	g.add("up.trigger", holds, in.p.Trigger, v.wanted && v.blocker == "")
+	g.add("up.trigger", holds, in.p.Trigger, v.holds)
+	besideGates(g, in, &v, pending.holds)
 	v.need(g.add("up.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownUp, in.cooled(in.p.CooldownUp)), ReasonCooldownUp, "")
 	v.need(backoffGate(g, "up.backoff", in), ReasonBackoff, backoffText(in.r))
 	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
 	return v
+}
+
+// besideGates are those of a scale-up beside one that is open. MAX_WORKERS is held against what was launched, so
+// another begins only once the launches are made. And nodes on their way have no effect on the CPU yet, so the
+// CPU alone asks for none beside them.
+func besideGates(g *gates, in inputs, v *verdict, pending bool) {
+	if !in.p.parallel() {
+		return
+	}
+	id := in.r.launching()
+	v.need(g.add("up.launched", cmp.Or(id, "none"), "no scale-up is launching", id == ""), ReasonInProgress, id+" is launching")
+	waits := v.byCPU && !pending && in.r.growing()
+	v.need(g.add("up.cpu-alone", waits, "not beside another scale-up", !waits), ReasonInProgress, "the CPU has to show what "+actionText(in.r)+" brings")
+	v.byCPU = v.byCPU && !in.r.growing()
 }
 
 // downGates are those of a scale-down. It also returns the targets, because a last condition is that there are some.
@@ -138,7 +172,13 @@ func downGates(g *gates, in inputs, fitter Fitter) (verdict, []Target, []Passed)
 	v.need(g.add("down.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
 	open := len(in.o.Interruptions)
 	v.need(g.add("down.no-interruption", open, 0, open == 0), ReasonInterruption, "")
+	if in.p.parallel() {
+		v.need(g.add("down.no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
+	}
 	n := min(in.p.MaxBatchDown, in.available-in.p.MinWorkers)
+	if in.p.parallel() {
+		n = min(n, in.p.MaxActions) // each is an action
+	}
 	v.need(g.add("down.min-workers", in.available-max(n, 1), in.p.MinWorkers, n >= 1), ReasonMinWorkers, "")
 
 	var targets []Target

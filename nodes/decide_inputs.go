@@ -31,8 +31,8 @@ type inputs struct {
 
 func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 	in := inputs{p: p, o: o, r: r, now: now, census: count(o)}
-	in.occupied = in.alive + in.intents
-	in.expected = in.available + in.coming
+	in.occupied = in.alive + in.intents + r.unlaunched()
+	in.expected = in.available + in.coming + in.joining()
 	in.unhealthy = UnhealthyWorkers(p, o, r, now)
 	for _, pod := range o.Pending {
 		if pod.NeverFit != "" {
@@ -46,6 +46,17 @@ func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 	in.upWindows = missing("cpu-min", m.CPUMin, "pending-min", m.PendingMin)
 	in.downWindows = missing("cpu-max", m.CPUMax, "pending-max", m.PendingMax)
 	return in
+}
+
+// joining is how many nodes of open scale-ups are on their way.
+func (in inputs) joining() int {
+	n := in.r.unlaunched()
+	for _, a := range Arriving(in.p, in.o, in.now) {
+		if in.r.Launched(a.ID) {
+			n++
+		}
+	}
+	return n
 }
 
 // missing says why the first of two readings that is missing is, "" if both are there.

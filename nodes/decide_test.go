@@ -24,6 +24,7 @@ func steady() *situation {
 	for i, zone := range []string{"a", "a", "b", "b"} {
 		s.o.Fleet = append(s.o.Fleet, readyWorker(i+1, zone))
 	}
+	s.p.MaxActions = 1
 	s.metrics(0.5, 0)
 	s.r = NewRecord("")
 	s.r.LastScaleEpoch = s.ago(3600)
@@ -270,7 +271,9 @@ func TestEveryDecisionListsEveryGate(t *testing.T) {
 		"down.cooldown", "down.no-interruption", "down.min-workers", "down.pods-fit", "down.target"}
 	blocked := pressed()
 	blocked.r.ScalingInProgress = true
-	for _, s := range []*situation{steady(), pressed(), hot(), idle(), blocked, {p: DefaultPolicy()}} {
+	nothing := &situation{p: DefaultPolicy()}
+	nothing.p.MaxActions = 1
+	for _, s := range []*situation{steady(), pressed(), hot(), idle(), blocked, nothing} {
 		var got []string
 		for _, g := range Decide(s.p, s.o, s.r, s.now).Gates {
 			got = append(got, g.Name)

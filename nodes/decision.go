@@ -17,11 +17,12 @@ type Reason string
 
 // The reasons. The first three are those of actions, the others block one.
 const (
-	ReasonTriggered  Reason = "TRIGGERED"   // a scale-up's trigger holds
-	ReasonRepair     Reason = "MIN_REPAIR"  // fewer workers than MIN_WORKERS
-	ReasonIdle       Reason = "IDLE"        // a scale-down's conditions hold
-	ReasonSteady     Reason = "STEADY"      // nothing asks for a change
-	ReasonInProgress Reason = "IN_PROGRESS" // an action is open
+	ReasonTriggered  Reason = "TRIGGERED"          // a scale-up's trigger holds
+	ReasonRepair     Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
+	ReasonIdle       Reason = "IDLE"               // a scale-down's conditions hold
+	ReasonSteady     Reason = "STEADY"             // nothing asks for a change
+	ReasonInProgress Reason = "IN_PROGRESS"        // an open action has to end first
+	ReasonCancels    Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
 
 	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
 	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely
@@ -53,9 +54,12 @@ type Decision struct {
 	Reason  Reason   `json:"reason"`
 	Detail  string   `json:"detail,omitempty"`
 	Nodes   int      `json:"nodes,omitempty"`   // to launch
+	More    bool     `json:"more,omitempty"`    // more are needed than one scale-up may launch
 	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order
 	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
+	// Cancel are the open scale-downs whose nodes are needed again.
+	Cancel []string `json:"cancel,omitempty"`
 	// Unhealthy are the workers that are not Ready. They are removed by the sweep, whatever the decision.
 	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
 	Gates     []Gate      `json:"gates"`

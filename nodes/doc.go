@@ -9,13 +9,13 @@
 //   - Decide says what to do. It is a pure function that lists every gate with its value and threshold.
 //   - Transitions change the record. Each is a pure function with its condition; a Store makes it one
 //     conditional write.
-//   - Reconciler.Tick is the whole program: it takes the lease, sweeps, continues the open action or decides
+//   - Reconciler.Tick is the whole program: it takes the lease, sweeps, continues the open actions or decides
 //     on one.
 //   - Reconciler.Interrupt handles announced interruptions, outside the tick's lease.
 //
 // The files lie in layers, and each uses only those below it:
 //
-//   - reconciler.go, tick.go and interruption.go say what is done and in which order;
+//   - reconciler.go, tick.go, round.go and interruption.go say what is done and in which order;
 //   - scaleup.go, scaledown.go, sweep.go, repair.go, removal.go and interruption_*.go are the jobs, a type
 //     each;
 //   - survey.go looks, launch.go launches, drain.go takes a node out of service;

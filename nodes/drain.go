@@ -34,8 +34,8 @@ func (d drainer) drain(ctx context.Context, m Removal) (done bool, failure strin
 // awaitHandoff waits until the drain may begin; false means that the tick has no more time to wait.
 func (d drainer) awaitHandoff(ctx context.Context, m Removal, deadline time.Time) (bool, error) {
 	for !d.handedOff(ctx, m.Node, time.Unix(m.DrainedSince, 0), deadline) {
-		if d.budget.spent(ctx) {
-			d.log.report(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
+		if d.budget.turnOver(ctx) {
+			d.continues(ctx, m, "its workers are handing off")
 			return false, nil
 		}
 		if err := d.config.Clock.Sleep(ctx, handoffPoll); err != nil {
@@ -73,7 +73,8 @@ func (d drainer) handedOff(ctx context.Context, n NodeRef, since, deadline time.
 // evict drains in slices, between which the lease is renewed.
 func (d drainer) evict(ctx context.Context, m Removal, deadline time.Time) (done bool, failure string, err error) {
 	for {
-		p, err := d.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, d.now().Add(d.lease.slice))})
+		slice := d.budget.turn(d.lease.slice)
+		p, err := d.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, d.now().Add(slice))})
 		if why, blocked := IsDrainBlocked(err); blocked {
 			return false, why, nil
 		}
@@ -84,10 +85,18 @@ func (d drainer) evict(ctx context.Context, m Removal, deadline time.Time) (done
 			return true, "", nil
 		case !d.now().Before(deadline):
 			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %d pod(s) left, %s", p.Left, p.Why), nil
-		case d.budget.spent(ctx):
-			d.log.report(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
+		case d.budget.turnOver(ctx):
+			d.continues(ctx, m, fmt.Sprintf("%d pod(s) left, %s", p.Left, p.Why))
 			return false, "", nil
 		}
+	}
+}
+
+// continues logs that a drain is left to the next tick. One that goes on in this tick's next round is not worth
+// an event.
+func (d drainer) continues(ctx context.Context, m Removal, how string) {
+	if d.budget.spent(ctx) {
+		d.log.report(ctx, "drain.continues", m.InstanceID, "%s", how)
 	}
 }
 

@@ -132,6 +132,9 @@ func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]i
 			}})
 		}
 	}
+	if sc.later > 0 {
+		steps = append(steps, step{at: sc.later, do: func() bool { sc.arrive(p.stage); return true }})
+	}
 	tick := minutes(1)
 	tries := map[int]int{}
 	for tick < length || len(steps) > 0 {
@@ -323,7 +326,7 @@ func (p *performance) note(parts ...string) {
 }
 
 func TestScenariosWithoutFaults(t *testing.T) {
-	for _, sc := range scenarios() {
+	for _, sc := range everyScenario() {
 		t.Run(sc.name, func(t *testing.T) {
 			p := perform(&sc, schedule{}, nil, nil)
 			for _, v := range check(p.stage) {

@@ -75,7 +75,7 @@ type health struct {
 // interruption or that of the worker that it replaces, or a removal of another cause.
 func (h *health) elsewhere(w Worker) bool {
 	id := w.Instance.ID
-	if slices.Contains(h.r.ScaleUpInstanceIDs, id) || h.r.Targets(id) {
+	if h.r.Launched(id) || h.r.Targets(id) {
 		return true
 	}
 	if m, ok := h.r.Removal(id); ok && !m.NotReady {

@@ -12,7 +12,7 @@ import (
 
 // The invariants. Each is judged from the simulated region's ledger and final state alone.
 const (
-	oneAction      = "one action at a time"
+	oneAction      = "as many actions as MAX_ACTIONS, one of them launching"
 	noneLeaked     = "no instance leaked"
 	launchedOnce   = "no instance launched twice"
 	tokenPerTry    = "one token, one request"
@@ -159,10 +159,10 @@ func (j *judge) launch(e *sim.Entry) {
 	if e.Late {
 		return // no cloud refuses a request for its age of a minute or two: what comes of it has to be reaped or to join, no more
 	}
-	if j.record == nil || j.record.ScaleUpActionID != req.ActionID {
+	if j.record == nil || !j.record.Open(req.ActionID) {
 		j.fail(oneAction, "%s was launched by %s, which is not open", e.Instance, req.ActionID)
-	} else if len(j.record.ScaleUpInstanceIDs) < req.Ordinal {
-		j.fail(recordedNext, "ordinal %d was launched with %d recorded", req.Ordinal, len(j.record.ScaleUpInstanceIDs))
+	} else if n := len(j.record.Of(req.ActionID).ScaleUpInstanceIDs); n < req.Ordinal {
+		j.fail(recordedNext, "ordinal %d was launched with %d recorded", req.Ordinal, n)
 	}
 	replacements := 0
 	for k, l := range j.launches {
@@ -230,19 +230,29 @@ func (j *judge) written(e *sim.Entry) {
 	case e.Actor != j.holder:
 		j.fail(writesFenced, "%s by %s while %s holds the lease", e.Detail, e.Actor, j.holder)
 	}
-	if before.ScalingInProgress && after.ScalingInProgress && before.ActionID() != after.ActionID() {
-		j.fail(oneAction, "%s began during %s", after.ActionID(), before.ActionID())
+	begun := begins(before, after)
+	if n := len(after.Actions()); begun != "" && n > max(j.s.policy.MaxActions, 1) {
+		j.fail(oneAction, "%s began as one of %d", begun, n)
 	}
-	if begun := after.ActionID() != "" && after.ActionID() != before.ActionID(); begun && before.Paused() {
+	launching := 0
+	for _, a := range after.Actions() {
+		if a.Launching() {
+			launching++
+		}
+		if i := a.ScaleUpIntent; i != nil {
+			j.intents[i.Request] = true
+		}
+	}
+	if launching > 1 {
+		j.fail(oneAction, "%d scale-ups are launching", launching)
+	}
+	if begun != "" && before.Paused() {
 		if repair := e.Detail == "beginScaleUp" && before.WorkerCount.Value() < int64(j.s.policy.MinWorkers); !repair {
 			j.fail(pauseHolds, "%s with %d workers", e.Detail, before.WorkerCount.Value())
 		}
 	}
 	if before.Paused() && !after.Paused() && e.Detail != "resumeScaling" {
 		j.fail(pauseHolds, "%s ended the pause", e.Detail)
-	}
-	if i := after.ScaleUpIntent; i != nil {
-		j.intents[i.Request] = true
 	}
 	j.cooldown(e)
 	j.marks(e)
@@ -251,7 +261,7 @@ func (j *judge) written(e *sim.Entry) {
 func (j *judge) cooldown(e *sim.Entry) {
 	before, after := e.Before, e.After
 	if before.LastScaleEpoch != after.LastScaleEpoch {
-		ended := before.ScalingInProgress && !after.ScalingInProgress
+		ended := begins(after, before) != ""
 		if !ended || e.Detail == "failScaleUp" {
 			j.fail(cooldownAtEnd, "%s set lastScaleEpoch", e.Detail)
 		}
@@ -260,14 +270,25 @@ func (j *judge) cooldown(e *sim.Entry) {
 		return
 	}
 	ready := 0
-	for _, id := range before.ScaleUpInstanceIDs {
+	own := before.Of(begins(after, before))
+	for _, id := range own.ScaleUpInstanceIDs {
 		if (j.ready[id] && !j.gone[id]) || e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero() {
 			ready++
 		}
 	}
-	if ready < before.ScaleUpRequested {
-		j.fail(verifiedReady, "%s with %d of %d Ready", before.ScaleUpActionID, ready, before.ScaleUpRequested)
+	if ready < own.ScaleUpRequested {
+		j.fail(verifiedReady, "%s with %d of %d Ready", own.ScaleUpActionID, ready, own.ScaleUpRequested)
 	}
+}
+
+// begins returns the action that is open after a write and was not before it, "" if there is none.
+func begins(before, after *nodes.Record) string {
+	for _, a := range after.Actions() {
+		if !before.Open(a.ID()) {
+			return a.ID()
+		}
+	}
+	return ""
 }
 
 func (j *judge) marks(e *sim.Entry) {
@@ -332,12 +353,22 @@ func (j *judge) item(e *sim.Entry) {
 		j.mark(i.InstanceID, e)
 	}
 	if r := j.record; e.Detail == "planInterruption" && i.Replace == nodes.ReplaceYes && r != nil && r.Targets(i.InstanceID) &&
-		e.At.Sub(time.Unix(r.ScaleDownStartedEpoch, 0)) > slack {
+		e.At.Sub(targetSince(*r, i.InstanceID)) > slack {
 		j.fail(targetsStay, "%s", i.InstanceID)
 	}
 	if i.Replace == nodes.ReplaceNo || i.LaunchFailed != "" {
 		j.noReplace[i.InstanceID] = true
 	}
+}
+
+// targetSince is when the scale-down began that has an instance as its target.
+func targetSince(r nodes.Record, instanceID string) time.Time {
+	for _, a := range r.Actions() {
+		if a.Targets(instanceID) {
+			return time.Unix(a.ScaleDownStartedEpoch, 0)
+		}
+	}
+	return time.Time{}
 }
 
 // end judges the state in which everything came to rest.

@@ -33,7 +33,7 @@ func (l launcher) launch(ctx context.Context, req LaunchRequest) (in Instance, e
 	return in, err
 }
 
-// launchedPerZone counts pending and running workers by zone, those included that the open action launched a
+// launchedPerZone counts pending and running workers by zone, those included that an open action launched a
 // moment ago and the cloud does not list yet.
 func (l launcher) launchedPerZone(s *survey) map[string]int {
 	zones := map[string]int{}
@@ -42,7 +42,7 @@ func (l launcher) launchedPerZone(s *survey) map[string]int {
 			zones[w.Instance.Zone]++
 		}
 	}
-	for _, launch := range l.state.record.ScaleUpLaunches {
+	for _, launch := range l.state.record.Launches() {
 		if _, listed := s.worker(launch.InstanceID); !listed {
 			zones[launch.Request.Offering.Zone]++
 		}

@@ -1,6 +1,9 @@
 package nodes
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Observation is everything a decision looks at besides the record: what the metrics, the cloud and the
 // cluster show at one moment. It is plain data, so that it can be logged and decided on again.
@@ -12,7 +15,9 @@ type Observation struct {
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
-	Zones      []string `json:"zones,omitempty"`    // in which nodes can be launched; nil: not asked for, or not known
+	// Launched are instances that open scale-ups have launched and that the cloud does not list yet.
+	Launched []Instance `json:"launched,omitempty"`
+	Zones    []string   `json:"zones,omitempty"` // in which nodes can be launched; nil: not asked for, or not known
 	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or
 	// none has joined yet.
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
@@ -95,15 +100,21 @@ type Arrival struct {
 }
 
 // Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and
-// not Ready yet. After JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will
-// itself be taken away.
+// not Ready yet. One that is late does not count any more, so that pods needn't wait for it: see usualJoin. Nor
+// does one that is cordoned or will itself be taken away.
 func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 	a := newArrivals(o)
-	inTime := func(since time.Time) bool { return now.Sub(since) < p.JoinTimeout }
+	limit := usualJoin(p, o)
+	inTime := func(since time.Time) bool { return now.Sub(since) < limit }
 	var out []Arrival
 	for _, w := range o.Fleet {
 		if a.joins(w) && inTime(w.Instance.LaunchedAt) {
 			out = append(out, Arrival{w.Instance, a.leaving(a.replaces[w.Instance.ID])})
+		}
+	}
+	for _, in := range o.Launched {
+		if inTime(in.LaunchedAt) {
+			out = append(out, Arrival{Instance: in})
 		}
 	}
 	for _, i := range o.Interruptions {
@@ -126,6 +137,26 @@ func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 		}
 	}
 	return out
+}
+
+// usualJoin is how long a node may be expected to be on its way: three times as long as the nodes of the
+// fleet took at the median, and a minute for it to become Ready, at most JOIN_TIMEOUT_SEC. A node that takes
+// longer most likely never joins.
+func usualJoin(p Policy, o Observation) time.Duration {
+	var took []time.Duration
+	for _, w := range o.Fleet {
+		if w.Instance.ActionID == "" || w.Node == nil {
+			continue
+		}
+		if d := w.Node.CreatedAt.Sub(w.Instance.LaunchedAt); d > 0 {
+			took = append(took, d)
+		}
+	}
+	if len(took) == 0 {
+		return p.JoinTimeout
+	}
+	slices.Sort(took)
+	return min(3*took[len(took)/2]+settleTime, p.JoinTimeout)
 }
 
 // arrivals finds out which workers are on their way and which they replace.
@@ -190,6 +221,7 @@ func count(o Observation) census {
 			ready[w.Instance.ID] = true
 		}
 	}
+	c.alive += len(o.Launched)
 	for _, i := range o.Interruptions {
 		if i.Closed || !i.replacing() {
 			continue

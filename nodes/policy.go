@@ -56,6 +56,7 @@ type Policy struct {
 	MaxWorkers   int  // never more pending and running instances, except by open replacements
 	MaxBatchUp   int  // most nodes of one scale-up
 	MaxBatchDown int  // most nodes of one scale-down
+	MaxActions   int  // most scaling actions in flight at a time; below 1 stands for 1
 	PodsPerNode  int  // pods that one new node is expected to take
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
@@ -87,6 +88,12 @@ func DefaultPolicy() Policy {
 	}
 	return p
 }
+
+// mostActions is how many actions the record is made for: DynamoDB's limit of an item is 400 KB.
+const mostActions = 50
+
+// parallel reports whether several actions may be in flight.
+func (p Policy) parallel() bool { return p.MaxActions > 1 }
 
 // Settings lists every setting in the order in which documentation shows them.
 func Settings() []setting.Info { return setting.Describe(settings) }
@@ -141,6 +148,7 @@ func (p Policy) problems() []setting.Problem {
 	check(p.MaxWorkers < 1 || p.MinWorkers <= p.MaxWorkers, "MIN_WORKERS", p.MinWorkers, "keep it at or below MAX_WORKERS (%d)", p.MaxWorkers)
 	atLeastOne("MAX_BATCH_UP", p.MaxBatchUp)
 	atLeastOne("MAX_BATCH_DOWN", p.MaxBatchDown)
+	check(p.MaxActions >= 1 && p.MaxActions <= mostActions, "MAX_ACTIONS", p.MaxActions, "use 1 to %d", mostActions)
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
@@ -227,6 +235,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("EMPTY_ZONES", "false", "a scale-down may take the last worker of a zone; otherwise each zone keeps one while several have workers", setting.Bool(func(p *Policy) *bool { return &p.EmptyZones })),
 	setting.New("MAX_BATCH_UP", "5", "most nodes per scale-up", setting.Int(func(p *Policy) *int { return &p.MaxBatchUp })),
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
+	setting.New("MAX_ACTIONS", "10", "most scaling actions in flight at a time; 1: one after the other", setting.Int(func(p *Policy) *int { return &p.MaxActions })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),

@@ -21,18 +21,19 @@ func New(c Config) (*Reconciler, error) {
 type Report struct {
 	Tick     string    // its ID, by which its events are found
 	Held     bool      // another tick holds the lease: nothing was done
-	Decision *Decision // nil if it did not come to one; while an action is open it is a NOOP
+	Decision *Decision // the last that asked for an action, or else the last; nil if it did not come to one
+	Carried  bool      // it asked for no action and continued one that was open
 	Events   []Event   // what it logged
 }
 
-// Tick does one round: it continues open interruptions, takes the lease, sweeps, continues the open action or
-// decides on one, and gives the lease back. It begins at most one scaling action and leaves the record valid
-// wherever it ends. The error joins everything that went wrong; the next tick tries again, so callers log it
+// Tick continues open interruptions, takes the lease, sweeps, continues the open actions, decides on others, and
+// gives the lease back. It leaves the record valid wherever it ends. The error joins everything that went wrong; the next tick tries again, so callers log it
 // and continue.
 func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
 	t := newTick(&r.c)
 	decision, held := t.do(ctx)
-	return Report{Tick: t.id, Held: held, Decision: decision, Events: t.log.events}, t.log.err()
+	carried := t.carried && decision != nil && decision.Action == Noop
+	return Report{Tick: t.id, Held: held, Decision: decision, Carried: carried, Events: t.log.events}, t.log.err()
 }
 
 // Plan observes and decides without writing, launching or removing anything.

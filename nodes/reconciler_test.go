@@ -533,9 +533,10 @@ func TestALeaseIsRenewedWhileATickIsLong(t *testing.T) {
 
 // TestReconcilersAtTheSameTime lets processes tick with real concurrency, where the harness interleaves them one call at a time.
 func TestReconcilersAtTheSameTime(t *testing.T) {
-	for _, name := range []string{"scale-up", "scale-down", "partial join", "the second drain of two fails"} {
+	for _, name := range []string{"scale-up", "scale-down", "partial join", "the second drain of two fails",
+		"growth in one round, several actions", "several drains, several actions", "pods that come during a drain, several actions"} {
 		t.Run(name, func(t *testing.T) {
-			all := scenarios()
+			all := everyScenario()
 			sc := &all[slices.IndexFunc(all, func(sc scenario) bool { return sc.name == name })]
 			s := newStage(sc)
 			s.plan = schedule{faults: map[int]fault{0: pauseBefore, -1: pauseBefore, -2: pauseBefore}, pause: 5 * time.Minute}
@@ -556,6 +557,9 @@ func TestReconcilersAtTheSameTime(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			if sc.arrive != nil {
+				sc.arrive(s)
+			}
 			p := &performance{stage: s}
 			for range 20 {
 				s.Advance(time.Minute)

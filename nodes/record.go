@@ -9,7 +9,11 @@ import (
 
 // SchemaVersion is the newest layout of the record that this package understands. A record without the
 // attribute is of version 1.
-const SchemaVersion = 1
+const SchemaVersion = severalActionsVersion
+
+// severalActionsVersion is the version of a record with more than one open action. With one or none it is of
+// version 1, so a program that knows only that can take over as soon as the others have ended.
+const severalActionsVersion = 2
 
 // Record is the one durable item of a cluster: what is in progress, since when, and who may continue it. The
 // attributes of the first three groups are named, typed and omitted as the record's specification has them;
@@ -19,7 +23,7 @@ const SchemaVersion = 1
 // A Record is a value: transitions return a changed copy and never alter the one they are given.
 type Record struct {
 	PK                string `json:"pk"`                         // "cluster", or "cluster#NAME"
-	ScalingInProgress bool   `json:"scalingInProgress"`          // a scale-up or a scale-down is open
+	ScalingInProgress bool   `json:"scalingInProgress"`          // an action is open
 	LastScaleEpoch    int64  `json:"lastScaleEpoch"`             // last completed action; cooldowns count from it
 	PendingSinceEpoch Number `json:"pendingSinceEpoch,omitzero"` // pods pending without a break since; 0: none pending
 	IdleSinceEpoch    Number `json:"idleSinceEpoch,omitzero"`    // cluster idle without a break since; 0: not idle
@@ -43,6 +47,8 @@ type Record struct {
 	ScaleUpIntent   *Intent  `json:"scaleUpIntent,omitempty"`   // the launch that may be in flight
 	ScaleUpLaunches []Intent `json:"scaleUpLaunches,omitempty"` // the launches behind scaleUpInstanceIds
 	ScaleUpWanted   []Want   `json:"scaleUpWanted,omitempty"`   // of which kinds the nodes should be, by ordinal
+
+	OtherActions []ScalingAction `json:"otherActions,omitempty"` // open beside the one above, which began first
 
 	Removals  []Removal   `json:"removals,omitempty"`           // instances on their way out, of any cause
 	Joined    []string    `json:"joinedInstanceIds,omitempty"`  // instances whose node some tick has seen
@@ -162,17 +168,10 @@ func NewRecord(cluster string) Record { return Record{PK: RecordKey(cluster)} }
 
 // Clone returns a copy that shares nothing with r.
 func (r Record) Clone() Record {
-	r.ScaleUpInstanceIDs = slices.Clone(r.ScaleUpInstanceIDs)
-	r.ScaleDownTargetInstanceIDs = slices.Clone(r.ScaleDownTargetInstanceIDs)
-	r.ScaleDownCompletedInstanceIDs = slices.Clone(r.ScaleDownCompletedInstanceIDs)
-	if r.ScaleUpIntent != nil {
-		i := *r.ScaleUpIntent
-		r.ScaleUpIntent = &i
-	}
-	r.ScaleUpLaunches = slices.Clone(r.ScaleUpLaunches)
-	r.ScaleUpWanted = slices.Clone(r.ScaleUpWanted)
-	for i, w := range r.ScaleUpWanted {
-		r.ScaleUpWanted[i] = Want{Types: slices.Clone(w.Types), Zones: slices.Clone(w.Zones)}
+	r.setFront(r.front().clone())
+	r.OtherActions = slices.Clone(r.OtherActions)
+	for i := range r.OtherActions {
+		r.OtherActions[i] = r.OtherActions[i].clone()
 	}
 	if r.TemplateSeen != nil {
 		s := r.TemplateSeen.clone()
@@ -185,13 +184,14 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// ScalingUp reports whether a scale-up is open.
+// ScalingUp reports whether the action that the record's own attributes are of is a scale-up.
 func (r Record) ScalingUp() bool { return r.ScalingInProgress && r.ScaleUpActionID != "" }
 
-// ScalingDown reports whether a scale-down is open.
+// ScalingDown reports whether the action that the record's own attributes are of is a scale-down.
 func (r Record) ScalingDown() bool { return r.ScalingInProgress && r.ScaleDownActionID != "" }
 
-// ActionID returns the open action's ID, "" at rest.
+// ActionID returns the ID of the action that the record's own attributes are of, "" if there is none. Actions
+// lists all of them.
 func (r Record) ActionID() string {
 	if r.ScaleUpActionID != "" {
 		return r.ScaleUpActionID
@@ -207,11 +207,6 @@ func (r Record) Removal(instanceID string) (Removal, bool) {
 		}
 	}
 	return Removal{}, false
-}
-
-// Targets reports whether an open scale-down still means to remove the instance.
-func (r Record) Targets(instanceID string) bool {
-	return slices.Contains(r.ScaleDownTargetInstanceIDs, instanceID) && !slices.Contains(r.ScaleDownCompletedInstanceIDs, instanceID)
 }
 
 // Skipped returns the skip-list entry of an instance while it holds.

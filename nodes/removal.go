@@ -44,8 +44,13 @@ func (m removals) advanceAll(ctx context.Context, s *survey) error {
 	return errors.Join(errs...)
 }
 
-// advance brings one removal as far as it goes now.
+// advance brings one removal as far as it goes now. Its drain has a turn, as those of scale-downs have: nothing
+// waits for it.
 func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
+	if m.config.Policy.parallel() {
+		m.budget.beginTurn(len(m.state.record.Removals))
+		defer m.budget.endTurn()
+	}
 	gone, err := m.surveyor.confirmedGone(ctx, s, r.InstanceID)
 	if err != nil {
 		return err
@@ -212,7 +217,7 @@ func (m removals) drainRecovered(ctx context.Context, r Removal) (bool, error) {
 		return true, nil
 	}
 	for {
-		p, err := m.drainer.drainOnce(ctx, DrainRequest{Node: r.Node, Until: m.now().Add(m.lease.slice)})
+		p, err := m.drainer.drainOnce(ctx, DrainRequest{Node: r.Node, Until: m.now().Add(m.budget.turn(m.lease.slice))})
 		why, blocked := IsDrainBlocked(err)
 		switch {
 		case blocked:
@@ -220,7 +225,7 @@ func (m removals) drainRecovered(ctx context.Context, r Removal) (bool, error) {
 			return false, nil
 		case err != nil || p.Done:
 			return err == nil, err
-		case m.budget.spent(ctx):
+		case m.budget.turnOver(ctx):
 			m.log.report(ctx, "drain.continues", r.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
 			return false, nil
 		}

@@ -44,11 +44,16 @@ func (l *runLog) appendData(ctx context.Context, e Event, data any) {
 	l.append(ctx, e)
 }
 
-// report adds an event about the open action, and about an instance unless that is "".
+// report adds an event about the action that is worked on, or the only one that is open, and about an instance
+// unless that is "".
 func (l *runLog) report(ctx context.Context, kind, instance, message string, args ...any) {
+	action := l.state.record.ActionID()
+	if l.state.actionID == "" && len(l.state.record.OtherActions) > 0 {
+		action = ""
+	}
 	l.append(ctx, Event{
 		Kind:     kind,
-		ActionID: l.state.record.ActionID(),
+		ActionID: action,
 		Instance: instance,
 		Message:  fmt.Sprintf(message, args...),
 	})

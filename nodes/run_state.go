@@ -13,8 +13,23 @@ type runState struct {
 	calls calls
 	lease *lease
 
-	record Record
-	fence  int64 // of the lease; the store refuses a write under an older one
+	record   Record
+	actionID string // of the action that is worked on: record shows it as that action sees it; "": as it is stored
+	fence    int64  // of the lease; the store refuses a write under an older one
+}
+
+// workOn makes record show what an action sees; "" is for no action.
+func (s *runState) workOn(actionID string) {
+	s.actionID = actionID
+	s.show(s.record.normal())
+}
+
+// show takes the record as it is stored.
+func (s *runState) show(r Record) {
+	s.record = r
+	if s.actionID != "" {
+		s.record = r.Of(s.actionID)
+	}
 }
 
 // acquireLease takes the tick's lease in an attempt that begins now. False without an error means that
@@ -54,7 +69,7 @@ func (s *runState) apply(ctx context.Context, t Transition) error {
 func (s *runState) write(ctx context.Context, t Transition) error {
 	r, err := s.store.Apply(ctx, t)
 	if err == nil {
-		s.record = r
+		s.show(r)
 	}
 	return err
 }

@@ -17,23 +17,48 @@ type scaleDown struct {
 	drainer  drainer
 }
 
-// begin opens a scale-down with its plan and continues it.
+// begin opens what a decision chose: one scale-down that removes the targets in their order, or, if several
+// actions may be in flight, one for each, so that none waits for another and each fails for itself.
 func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) error {
 	var ids []string
 	for _, target := range decision.Targets {
 		ids = append(ids, target.InstanceID)
 	}
-	err := d.state.apply(ctx, BeginScaleDown{
-		Fence:    d.state.fence,
-		ActionID: d.newActionID(),
-		Now:      d.now(),
-		Targets:  ids,
-	})
-	if err != nil {
-		return err
+	if !d.config.Policy.parallel() {
+		return d.open(ctx, ids)
 	}
-	d.log.report(ctx, "scaleDown.begun", "", "targets %v", ids)
-	return d.proceed(ctx, s)
+	for _, id := range ids {
+		if err := d.open(ctx, []string{id}); err != nil {
+			return err
+		}
+	}
+	if len(ids) < 2 || s.fleetErr() != nil {
+		return nil
+	}
+	// As cordonTargets does within one scale-down.
+	for _, target := range decision.Targets {
+		if err := d.drainer.cordon(ctx, target.Node, d.state.record.normal().targetOf(target.InstanceID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens a scale-down.
+func (d scaleDown) open(ctx context.Context, targets []string) error {
+	id := d.newActionID()
+	d.state.workOn(id)
+	err := d.state.apply(ctx, BeginScaleDown{
+		Fence:      d.state.fence,
+		ActionID:   id,
+		Now:        d.now(),
+		Targets:    targets,
+		MaxActions: d.config.Policy.MaxActions,
+	})
+	if err == nil {
+		d.log.report(ctx, "scaleDown.begun", "", "targets %v", targets)
+	}
+	return err
 }
 
 // proceed continues the open scale-down from wherever it was left, target by target.
@@ -180,6 +205,19 @@ func (d scaleDown) finishTarget(ctx context.Context, id string, m Removal, gone 
 // between it is done again. If uncordoning fails the action ends all the same, or one unreachable API would
 // block all scaling: the sweep uncordons every node whose cordon nothing stands behind.
 func (d scaleDown) fail(ctx context.Context, s *survey, culprit, why string) error {
+	return d.end(ctx, s, "scaleDown.failed", culprit, why)
+}
+
+// scaleDownCancelled is the kind of the event of a cancelled scale-down.
+const scaleDownCancelled = "scaleDown.cancelled"
+
+// cancel ends the scale-down because its nodes are needed again. They are uncordoned and the workers on them
+// told; what is marked is still removed.
+func (d scaleDown) cancel(ctx context.Context, s *survey) error {
+	return d.end(ctx, s, scaleDownCancelled, "", "its nodes are needed again")
+}
+
+func (d scaleDown) end(ctx context.Context, s *survey, kind, culprit, why string) error {
 	action := d.state.record.ScaleDownActionID
 	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {
 		m, started := d.state.record.Removal(id)
@@ -205,9 +243,11 @@ func (d scaleDown) fail(ctx context.Context, s *survey, culprit, why string) err
 		Now:      d.now(),
 		Culprit:  culprit,
 		Cause:    why,
+
+		Cancelled: kind == scaleDownCancelled,
 	})
 	if err == nil {
-		d.log.append(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
+		d.log.append(ctx, Event{Kind: kind, ActionID: action, Instance: culprit, Message: why})
 	}
 	return err
 }

@@ -28,13 +28,16 @@ type scaleUp struct {
 
 // begin opens a scale-up and continues it.
 func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision) error {
+	id := u.newActionID()
+	u.state.workOn(id)
 	err := u.state.apply(ctx, BeginScaleUp{
-		Fence:     u.state.fence,
-		ActionID:  u.newActionID(),
-		Now:       u.now(),
-		Requested: d.Nodes,
-		Wanted:    d.Wanted,
-		Repair:    d.Reason == ReasonRepair,
+		Fence:      u.state.fence,
+		ActionID:   id,
+		Now:        u.now(),
+		Requested:  d.Nodes,
+		Wanted:     d.Wanted,
+		Repair:     d.Reason == ReasonRepair,
+		MaxActions: u.config.Policy.MaxActions,
 	})
 	if err != nil {
 		return err
@@ -189,7 +192,7 @@ func (u scaleUp) endLaunching(ctx context.Context, refusal *LaunchError, news []
 	launched := len(u.state.record.ScaleUpInstanceIDs)
 	u.log.report(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, u.state.record.ScaleUpRequested, why)
 	if launched == 0 {
-		return u.fail(ctx, nil, news)
+		return u.fail(ctx, nil, news, false)
 	}
 	return u.state.apply(ctx, ReduceScaleUp{
 		Fence:     u.state.fence,
@@ -220,21 +223,50 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 		return nil
 	}
 	var removals []Removal
+	joins := false
+	var late []Exhausted
 	if s.cloudErr == nil && s.viewErr == nil {
-		removals = u.missing(ctx, s)
+		removals, joins = u.missing(ctx, s), u.othersJoin(s)
+		late = u.offeringsOf(removals)
 	} else {
 		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when
 		// it can see.
 		u.log.report(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
 	}
-	return u.fail(ctx, removals, nil)
+	return u.fail(ctx, removals, late, joins)
+}
+
+// othersJoin reports whether a node that Muster launched has joined since the action began: then nodes join in
+// general, and what did not is a matter of these instances alone.
+func (u scaleUp) othersJoin(s *survey) bool {
+	began := time.Unix(u.state.record.ScaleUpStartedEpoch, 0)
+	return slices.ContainsFunc(s.workers, func(w Worker) bool {
+		return w.Instance.ActionID != "" && w.Node != nil && w.Node.Ready && w.Node.CreatedAt.After(began)
+	})
+}
+
+// offeringsOf returns the offerings of instances that did not join. They are not tried for a while, in which
+// what is wrong with a zone or a type, say, shows.
+func (u scaleUp) offeringsOf(removals []Removal) []Exhausted {
+	var out []Exhausted
+	for _, l := range u.state.record.ScaleUpLaunches {
+		missing := slices.ContainsFunc(removals, func(m Removal) bool { return m.InstanceID == l.InstanceID })
+		if o := l.Request.Offering; missing {
+			out = append(out, exhaustedBy(FailCapacity, o, u.now())...)
+		}
+	}
+	return out
 }
 
 // fail ends the action without its cooldown and begins to remove instances. The removals are part of the
-// write that ends the action: in between, no instance belongs to neither.
-func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
+// write that ends the action: in between, no instance belongs to neither. A back-off follows, unless nodes join
+// in general.
+func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted, joins bool) error {
 	id := u.state.record.ScaleUpActionID
 	backoff := max(u.config.Policy.CooldownUp, time.Minute)
+	if joins {
+		backoff = 0
+	}
 	err := u.state.apply(ctx, FailScaleUp{
 		Fence:     u.state.fence,
 		ActionID:  id,
@@ -247,6 +279,9 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 		return err
 	}
 	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.BackoffUntilEpoch)
+	if joins {
+		text = fmt.Sprintf("%d instance(s) to be removed; others have joined since, so there is no back-off", len(removals))
+	}
 	u.log.append(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: text})
 	if len(removals) == 0 {
 		return nil

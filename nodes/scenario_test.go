@@ -19,6 +19,8 @@ type scenario struct {
 	events  []delivery
 	paused  time.Duration       // when a person pauses scaling; 0: never
 	resumed time.Duration       // when that is ended; 0: never
+	later   time.Duration       // when arrive happens; 0: never
+	arrive  func(*stage)        // between two ticks
 	length  time.Duration       // until it has to be at rest without a crash
 	stride  int                 // only every n-th call is tried at the default depth; 0: every
 	want    func(*stage) string // always
@@ -51,7 +53,7 @@ func quick() nodes.Policy {
 	p.CPUUpFor, p.PendingUpFor, p.IdleDownFor = 60*time.Second, 60*time.Second, 60*time.Second
 	p.CooldownUp, p.CooldownDown = 60*time.Second, 60*time.Second
 	p.JoinTimeout, p.DrainTimeout, p.ScaleDownStuck = 240*time.Second, 120*time.Second, 300*time.Second
-	p.PodsPerNode, p.MaxWorkers, p.MinWorkers = 2, 6, 2
+	p.PodsPerNode, p.MaxWorkers, p.MinWorkers, p.MaxActions = 2, 6, 2, 1
 	p.InstanceTypes = []string{"m", "n"}
 	return p
 }

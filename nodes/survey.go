@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // survey is one look at the cloud, the record, the interruptions and the cluster, in this order. The order
@@ -109,6 +110,31 @@ func (s *survey) fleet() Observation {
 	return Observation{Fleet: s.workers, FleetKnown: s.fleetErr() == nil, Interruptions: s.open}
 }
 
+// launchedUnlisted returns the instances that open scale-ups have launched and that the cloud's list, which may
+// lag, does not show yet. They count like those that it shows, or they would be launched again.
+func (s *survey) launchedUnlisted() []Instance {
+	listed := map[string]bool{}
+	for _, in := range s.instances {
+		listed[in.ID] = true
+	}
+	var out []Instance
+	for _, l := range s.record.Launches() {
+		if s.cloudErr == nil && !listed[l.InstanceID] {
+			at := l.Request.Offering
+			out = append(out, Instance{
+				ID:         l.InstanceID,
+				State:      StatePending,
+				Type:       at.Type,
+				Zone:       at.Zone,
+				Market:     at.Market,
+				ActionID:   l.Request.ActionID,
+				LaunchedAt: time.Unix(l.Launched, 0),
+			})
+		}
+	}
+	return out
+}
+
 // aliveAndJoined lists the instances that are alive, and those of them that have a node. An instance whose
 // Node object is still there counts as alive if it is remembered to have joined: it is remembered as ours
 // until the object has been deleted as well.
@@ -170,6 +196,7 @@ func (v surveyor) survey(ctx context.Context) *survey {
 // observe adds the metrics to a survey.
 func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
+	o.Launched = s.launchedUnlisted()
 	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(v.config.Template, v.config.Policy) {
 		o.TemplateSeen = seen
 	}

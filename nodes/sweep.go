@@ -73,7 +73,7 @@ func (sw sweep) orphaned(s *survey, w Worker) bool {
 	if sw.now().Sub(in.LaunchedAt) < sw.config.Policy.JoinTimeout { // it may still join, and what joins is kept
 		return false
 	}
-	if in.ActionID == now.ActionID() || in.ActionID == s.record.ActionID() || slices.Contains(now.Joined, in.ID) {
+	if now.Open(in.ActionID) || s.record.Open(in.ActionID) || slices.Contains(now.Joined, in.ID) {
 		return false
 	}
 	if _, removing := now.Removal(in.ID); removing {
@@ -189,7 +189,7 @@ func (sw sweep) abandoned(ctx context.Context, s *survey, instanceID, claim stri
 // standsBehind reports whether a removal, a scale-down or an interruption is the reason of a cordon.
 func (sw sweep) standsBehind(s *survey, instanceID, claim string) bool {
 	for _, r := range []Record{s.record, sw.state.record} { // what ended during this sweep is judged by the next
-		if m, ok := r.Removal(instanceID); ok && m.claim() == claim || r.Targets(instanceID) && r.ScaleDownActionID == claim {
+		if m, ok := r.Removal(instanceID); ok && m.claim() == claim || r.Targets(instanceID) && r.targetOf(instanceID) == claim {
 			return true
 		}
 	}

@@ -76,7 +76,7 @@ func (c templateCheck) launchedNow(s *survey, template string) []string {
 		}
 		out = append(out, seen.Unchecked...)
 	}
-	for _, l := range s.record.ScaleUpLaunches {
+	for _, l := range s.record.Launches() {
 		if l.Request.Template == c.config.Template {
 			out = append(out, l.InstanceID)
 		}

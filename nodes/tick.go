@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -15,6 +14,8 @@ type tick struct {
 	sweep         sweep
 	scaleUp       scaleUp
 	scaleDown     scaleDown
+
+	carried bool // an action was open when it decided
 }
 
 // newTick puts a tick's parts together, around one run that they share.
@@ -64,7 +65,8 @@ func (t *tick) do(ctx context.Context) (decision *Decision, held bool) {
 //  1. The template and the observation are noted first, because they change since when something lasts, on
 //     which decisions depend, and which instances have joined, on which the sweep depends.
 //  2. The sweep runs before a decision, so that nothing new begins beside what a crash has left.
-//  3. The open action continues, or a decision begins one. Never more than one action is open.
+//  3. A decision is made, the open actions continue, and another begins if the decision says so and
+//     MAX_ACTIONS allows it.
 func (t *tick) underLease(ctx context.Context) *Decision {
 	s := t.surveyor.survey(ctx)
 	if s.recordErr != nil {
@@ -102,7 +104,7 @@ func (t *tick) underLease(ctx context.Context) *Decision {
 	return d
 }
 
-// act continues the open action, or decides on one and begins it.
+// act decides, continues the open actions and begins what was decided, in rounds: see round.
 func (t *tick) act(ctx context.Context, s *survey, o Observation) (*Decision, error) {
 	if t.state.record.ScalingInProgress && t.state.record.ActionID() == "" {
 		t.log.append(ctx, Event{Kind: "record.repaired", Message: "scalingInProgress named no action"})
@@ -111,29 +113,30 @@ func (t *tick) act(ctx context.Context, s *survey, o Observation) (*Decision, er
 		}
 	}
 
-	// Also while an action is open, so that the event log has no gap in what was seen.
-	snap := t.decide(o, t.state.record)
-	d := &snap.Decision
-	t.log.appendData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", d.Action, d.Reason, d.Detail)}, snap)
-	switch {
-	case t.state.record.ScalingUp():
-		return d, t.scaleUp.proceed(ctx, s, o.Readings)
-	case t.state.record.ScalingDown():
-		return d, t.scaleDown.proceed(ctx, s)
-	}
+	t.carried = t.state.record.ScalingInProgress
+	var told *Decision // the last that asked for an action, or else the last
+	for {
+		// Also while an action is open, so that the event log has no gap in what was seen.
+		snap := t.decide(o, t.state.record)
+		d := &snap.Decision
+		t.log.appendData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", d.Action, d.Reason, d.Detail)}, snap)
+		if told == nil || d.Action != Noop || told.Action == Noop {
+			told = d
+		}
+		again, err := round{tick: t, survey: s, observation: o, decision: d}.do(ctx)
+		if err != nil || !again || t.budget.spent(ctx) {
+			return told, err
+		}
 
-	var err error
-	switch d.Action {
-	case ScaleUp:
-		err = t.scaleUp.begin(ctx, s, o, *d)
-	case ScaleDown:
-		err = t.scaleDown.begin(ctx, s, *d)
+		s = t.surveyor.survey(ctx)
+		if s.recordErr != nil {
+			return told, s.recordErr
+		}
+		o = t.surveyor.observe(ctx, s)
+		if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {
+			return told, err
+		}
 	}
-	if errors.Is(err, ErrPaused) { // after the decision; the next one knows
-		t.log.append(ctx, Event{Kind: "scaling.held", Message: err.Error()})
-		return d, nil
-	}
-	return d, err
 }
 
 // plan observes and decides as a tick does, without the lease and without writing anything.

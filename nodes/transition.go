@@ -12,15 +12,29 @@ func Applied(r Record, t Transition) (next Record, changed bool, err error) {
 	if r.SchemaVersion > SchemaVersion {
 		return r, false, refuse(t, ErrSchemaTooNew, "version %d, this program knows %d", r.SchemaVersion, SchemaVersion)
 	}
-	next, err = t.Apply(r)
+	next, err = t.Apply(seenBy(t, r))
 	if err != nil {
 		return r, false, err
 	}
+	next = next.normal()
 	if reflect.DeepEqual(r, next) {
 		return r, false, nil
 	}
 	next.Revision = r.Revision + 1
 	return next, true, nil
+}
+
+// acting is a transition of one action.
+type acting interface {
+	actionID() string // "": of none
+}
+
+// seenBy returns the record as the action of a transition sees it, the record itself if it is of none.
+func seenBy(t Transition, r Record) Record {
+	if a, ok := t.(acting); ok && a.actionID() != "" {
+		return r.Of(a.actionID())
+	}
+	return r
 }
 
 // fenced refuses a writer whose lease has passed to another process. A lease that has merely expired does not
@@ -52,13 +66,16 @@ func (t RepairRecord) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// beginning is the condition of both begins.
-func beginning(t Transition, r Record, fence int64, actionID string) error {
+// beginning is the condition of both begins. most is how many actions may be open, the new one included.
+func beginning(t Transition, r Record, fence int64, actionID string, most int) error {
 	if err := fenced(t, r, fence); err != nil {
 		return err
 	}
 	if r.ScalingInProgress && r.ActionID() != actionID {
 		return refuse(t, ErrScalingInProgress, "%s", r.ActionID())
+	}
+	if r.ActionID() == "" && len(r.OtherActions) >= max(most, 1) {
+		return refuse(t, ErrScalingInProgress, "%s", r.OtherActions[0].ID())
 	}
 	if r.LastActionID == actionID {
 		return refuse(t, errNotThatAction, "it has ended")

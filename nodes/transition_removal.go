@@ -12,6 +12,8 @@ type StartDrain struct {
 // Name returns startDrain.
 func (StartDrain) Name() string { return "startDrain" }
 
+func (t StartDrain) actionID() string { return t.Removal.ActionID }
+
 // Apply adds the removal in phase DRAINING, or adds the drain's start to one that has none.
 func (t StartDrain) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
@@ -45,6 +47,8 @@ type MarkTerminating struct {
 // Name returns markTerminating.
 func (MarkTerminating) Name() string { return "markTerminating" }
 
+func (t MarkTerminating) actionID() string { return t.Removal.ActionID }
+
 // Apply puts the removal into phase TERMINATING.
 func (t MarkTerminating) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
@@ -71,8 +75,8 @@ func removing(t Transition, r Record, fence int64, m Removal) error {
 		return err
 	}
 	if m.ActionID == "" || m.ActionID != r.ScaleDownActionID {
-		if r.Targets(m.InstanceID) {
-			return refuse(t, errNotThatAction, "%s is a target of %s", m.InstanceID, r.ScaleDownActionID)
+		if other := r.targetOf(m.InstanceID); other != "" {
+			return refuse(t, errNotThatAction, "%s is a target of %s", m.InstanceID, other)
 		}
 		if m.ActionID == "" {
 			return nil
@@ -82,7 +86,7 @@ func removing(t Transition, r Record, fence int64, m Removal) error {
 		}
 		return refuse(t, errNotThatAction, "in progress is %q", r.ActionID())
 	}
-	if !r.Targets(m.InstanceID) {
+	if !r.front().Targets(m.InstanceID) {
 		return refuse(t, errNotRecorded, "%s is not an unfinished target", m.InstanceID)
 	}
 	return nil
@@ -102,8 +106,8 @@ func (t FinishRemoval) Apply(r Record) (Record, error) {
 	if err := fenced(t, r, t.Fence); err != nil {
 		return r, err
 	}
-	if r.Targets(t.InstanceID) {
-		return r, refuse(t, errNotThatAction, "%s is a target of %s", t.InstanceID, r.ScaleDownActionID)
+	if other := r.targetOf(t.InstanceID); other != "" {
+		return r, refuse(t, errNotThatAction, "%s is a target of %s", t.InstanceID, other)
 	}
 	if _, ok := r.Removal(t.InstanceID); !ok {
 		return r, nil

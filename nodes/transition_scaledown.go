@@ -11,15 +11,28 @@ type BeginScaleDown struct {
 	ActionID string // unique
 	Now      time.Time
 	Targets  []string // instance IDs, in the order in which they go
+	// MaxActions is how many actions may be open with it; below 1 stands for 1.
+	MaxActions int
 }
 
 // Name returns beginScaleDown.
 func (BeginScaleDown) Name() string { return "beginScaleDown" }
 
-// Apply opens the action if no other is open and scaling is not paused.
+func (t BeginScaleDown) actionID() string { return t.ActionID }
+
+// Apply opens the action if there is room for another, no scale-up is open, no other action has one of its
+// targets, and scaling is not paused.
 func (t BeginScaleDown) Apply(r Record) (Record, error) {
-	if err := beginning(t, r, t.Fence, t.ActionID); err != nil || r.ScaleDownActionID == t.ActionID {
+	if err := beginning(t, r, t.Fence, t.ActionID, t.MaxActions); err != nil || r.ScaleDownActionID == t.ActionID {
 		return r, err
+	}
+	if r.growing() {
+		return r, refuse(t, ErrScalingInProgress, "a scale-up is open")
+	}
+	for _, id := range t.Targets {
+		if other := r.targetOf(id); other != "" {
+			return r, refuse(t, ErrScalingInProgress, "%s is a target of %s", id, other)
+		}
 	}
 	if r.Paused() {
 		return r, refuse(t, ErrPaused, "%s", r.pauseText())
@@ -42,6 +55,8 @@ type MarkScaleDownInstanceDone struct {
 
 // Name returns markScaleDownInstanceDone.
 func (MarkScaleDownInstanceDone) Name() string { return "markScaleDownInstanceDone" }
+
+func (t MarkScaleDownInstanceDone) actionID() string { return t.ActionID }
 
 // Apply appends the instance to the completed ones, once, and ends its removal.
 func (t MarkScaleDownInstanceDone) Apply(r Record) (Record, error) {
@@ -71,6 +86,8 @@ type CompleteScaleDown struct {
 // Name returns completeScaleDown.
 func (CompleteScaleDown) Name() string { return "completeScaleDown" }
 
+func (t CompleteScaleDown) actionID() string { return t.ActionID }
+
 // Apply removes the action's fields and starts the cooldown.
 func (t CompleteScaleDown) Apply(r Record) (Record, error) {
 	if r.LastActionID == t.ActionID {
@@ -98,10 +115,14 @@ type FailScaleDown struct {
 	Now      time.Time
 	Culprit  string // instance to be skipped for a while; "" if none is to blame
 	Cause    string
+	// Cancelled says that nothing failed: the nodes are needed again.
+	Cancelled bool
 }
 
 // Name returns failScaleDown.
 func (FailScaleDown) Name() string { return "failScaleDown" }
+
+func (t FailScaleDown) actionID() string { return t.ActionID }
 
 // Apply removes the action's fields. If something was terminated, or is marked and so will be, the cooldown starts.
 func (t FailScaleDown) Apply(r Record) (Record, error) {

@@ -16,15 +16,23 @@ type BeginScaleUp struct {
 	Requested int
 	Wanted    []Want // of which kinds, by ordinal; ordinals beyond its end may be of any
 	Repair    bool   // it brings the cluster back to MIN_WORKERS, which a pause does not stop
+	// MaxActions is how many actions may be open with it; below 1 stands for 1.
+	MaxActions int
 }
 
 // Name returns beginScaleUp.
 func (BeginScaleUp) Name() string { return "beginScaleUp" }
 
-// Apply opens the action if no other is open and scaling is not paused.
+func (t BeginScaleUp) actionID() string { return t.ActionID }
+
+// Apply opens the action if there is room for another and scaling is not paused. While a scale-up is
+// launching no other begins: MAX_WORKERS is held against what was launched, and that is not known yet.
 func (t BeginScaleUp) Apply(r Record) (Record, error) {
-	if err := beginning(t, r, t.Fence, t.ActionID); err != nil || r.ScaleUpActionID == t.ActionID {
+	if err := beginning(t, r, t.Fence, t.ActionID, t.MaxActions); err != nil || r.ScaleUpActionID == t.ActionID {
 		return r, err
+	}
+	if id := r.launching(); id != "" {
+		return r, refuse(t, ErrScalingInProgress, "%s is launching", id)
 	}
 	if r.Paused() && !t.Repair {
 		return r, refuse(t, ErrPaused, "%s", r.pauseText())
@@ -48,6 +56,8 @@ type IntendLaunch struct {
 
 // Name returns intendLaunch.
 func (IntendLaunch) Name() string { return "intendLaunch" }
+
+func (t IntendLaunch) actionID() string { return t.ActionID }
 
 // Apply writes the intent, over that of a previous attempt of the same ordinal only: one of unknown outcome
 // is never passed over, because the caller moves to another attempt only after a definite refusal.
@@ -83,6 +93,8 @@ type RecordScaleUpInstances struct {
 // Name returns recordScaleUpInstances.
 func (RecordScaleUpInstances) Name() string { return "recordScaleUpInstances" }
 
+func (t RecordScaleUpInstances) actionID() string { return t.ActionID }
+
 // Apply appends the instance, once.
 func (t RecordScaleUpInstances) Apply(r Record) (Record, error) {
 	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
@@ -114,6 +126,8 @@ type ReduceScaleUp struct {
 // Name returns reduceScaleUp.
 func (ReduceScaleUp) Name() string { return "reduceScaleUp" }
 
+func (t ReduceScaleUp) actionID() string { return t.ActionID }
+
 // Apply sets scaleUpRequested to the number of recorded instances. With none recorded the action has failed instead.
 func (t ReduceScaleUp) Apply(r Record) (Record, error) {
 	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
@@ -141,6 +155,8 @@ type CompleteScaleUp struct {
 // Name returns completeScaleUp.
 func (CompleteScaleUp) Name() string { return "completeScaleUp" }
 
+func (t CompleteScaleUp) actionID() string { return t.ActionID }
+
 // Apply removes the action's fields and starts the cooldown.
 func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	if r.LastActionID == t.ActionID {
@@ -162,7 +178,7 @@ type FailScaleUp struct {
 	Fence    int64
 	ActionID string
 	Now      time.Time
-	Backoff  time.Duration // after the first failure in a row; doubles with each, up to an hour
+	Backoff  time.Duration // after the first failure in a row; doubles with each, up to an hour; 0: nodes join in general, so none
 	// Removals are the instances to be taken away. They are written with the failure itself, so that there is
 	// no moment at which an instance belongs to nothing.
 	Removals  []Removal
@@ -172,7 +188,9 @@ type FailScaleUp struct {
 // Name returns failScaleUp.
 func (FailScaleUp) Name() string { return "failScaleUp" }
 
-// Apply removes the action's fields and starts a back-off instead of the cooldown.
+func (t FailScaleUp) actionID() string { return t.ActionID }
+
+// Apply removes the action's fields and starts a back-off, if it has one, instead of the cooldown.
 func (t FailScaleUp) Apply(r Record) (Record, error) {
 	if r.LastActionID == t.ActionID {
 		return r, nil
@@ -181,8 +199,10 @@ func (t FailScaleUp) Apply(r Record) (Record, error) {
 		return r, err
 	}
 	r = r.Clone()
-	r.ScaleUpFailures++
-	r.BackoffUntilEpoch = t.Now.Add(doubled(t.Backoff, r.ScaleUpFailures, maxBackoff)).Unix()
+	if t.Backoff > 0 {
+		r.ScaleUpFailures++
+		r.BackoffUntilEpoch = t.Now.Add(doubled(t.Backoff, r.ScaleUpFailures, maxBackoff)).Unix()
+	}
 	for _, m := range t.Removals {
 		if _, known := r.Removal(m.InstanceID); !known {
 			r.putRemoval(m)

@@ -61,6 +61,9 @@ func brokenVariants() []brokenVariant {
 		{"a claim taken under the fence of its former owner", sharedFence, "warning, Spot short", launchedOnce},
 		{"a worker given up at once", onCluster(clusterHooks{view: longAgo}), "a worker that is Ready again in time", longNotReady},
 		{"many workers given up one by one", onCluster(clusterHooks{view: oneDown}), "many workers that are not Ready", longNotReady},
+		{"launches that the cloud doesn't list yet don't count for MAX_WORKERS", onStore(launchesUnseen), "growth up to MAX_WORKERS, several actions", maxKept},
+		{"a scale-up begun while another launches", onStore(beginBesideLaunch), "growth in one round, several actions", oneAction},
+		{"a cancelled drain whose node stays cordoned", onCluster(clusterHooks{uncordon: true}), "pods that come during a drain, several actions", atRest},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -68,7 +71,7 @@ func brokenVariants() []brokenVariant {
 // TestBrokenVariantsAreCaught shows that the harness bites.
 func TestBrokenVariantsAreCaught(t *testing.T) {
 	byName := map[string]scenario{}
-	for _, sc := range scenarios() {
+	for _, sc := range everyScenario() {
 		byName[sc.name] = sc
 	}
 	caught := 0
@@ -562,6 +565,30 @@ func pauseLost(*stage) brokenStore {
 			return nil
 		}
 		return then(t, func(_ nodes.Record, r *nodes.Record) { r.PausedSinceEpoch, r.PausedBy, r.PauseReason = 0, "", "" })
+	}}
+}
+
+// launchesUnseen forgets what open scale-ups have launched. The cloud lists it only some seconds later.
+func launchesUnseen(*stage) brokenStore {
+	return brokenStore{load: func(r *nodes.Record) {
+		*r = r.Clone()
+		r.ScaleUpLaunches = nil
+		for i := range r.OtherActions {
+			r.OtherActions[i].ScaleUpLaunches = nil
+		}
+	}}
+}
+
+// beginBesideLaunch opens, with each scale-up, a second one that launches as well.
+func beginBesideLaunch(*stage) brokenStore {
+	return brokenStore{hook: func(t nodes.Transition) nodes.Transition {
+		b, ok := t.(nodes.BeginScaleUp)
+		if !ok {
+			return nil
+		}
+		return then(t, func(_ nodes.Record, r *nodes.Record) {
+			r.OtherActions = append(r.OtherActions, nodes.ScalingAction{ScaleUpActionID: b.ActionID + "-too", ScaleUpStartedEpoch: b.Now.Unix(), ScaleUpRequested: b.Requested})
+		})
 	}}
 }
 

@@ -225,11 +225,14 @@ function drawAction() {
   const n = S.nodes;
   $("action").hidden = !n;
   if (!n) return;
-  const a = n.action, open = n.interruptions || [], body = [];
-  $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, times out in ${age(Date.parse(a.until) - now())}` : "") : "";
+  const all = n.actions || (n.action ? [n.action] : []), a = all[0], open = n.interruptions || [], body = [];
+  $("action-meta").textContent = all.length > 1 ? `${all.length} at the same time, the oldest for ${since(a.started)}` : a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, times out in ${age(Date.parse(a.until) - now())}` : "") : "";
   const add = (what, make) => body.push([JSON.stringify(what), make]);
   if (n.paused) add([n.paused, since(n.paused.since)], () => pauseNote(n.paused));
-  if (a) add(a.phases, () => phaseList(a.phases));
+  for (const x of all) {
+    if (all.length > 1) add([x.id, x.kind, since(x.started)], () => el("h3", {}, `${x.kind} ${x.id} `, el("span", { class: "meta" }, `for ${since(x.started)}`)));
+    add([x.id, x.phases], () => phaseList(x.phases));
+  }
   for (const i of open) {
     const ms = i.deadline ? Date.parse(i.deadline) - now() : 0;
     const left = !i.deadline ? "for " + since(i.opened) : ms > 0 ? age(ms) + " left" : "deadline passed";
@@ -237,7 +240,7 @@ function drawAction() {
     add([i.instance, i.phases], () => phaseList(i.phases));
   }
   if (!body.length) add("none", () => el("p", { class: "meta" }, "No action in progress."));
-  const last = a ? null : S.events.findLast((m) => /^scale(Up|Down)\.(completed|failed)$/.test(m.kind));
+  const last = a ? null : S.events.findLast((m) => /^scale(Up|Down)\.(completed|failed|cancelled)$/.test(m.kind));
   if (last) add([last.seq, since(last.at)], () => el("p", {}, "Last: ", el("b", { class: last.level || "" }, last.kind), el("span", { class: "meta" }, ` ${since(last.at)} ago: ${last.text}`)));
   if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
   fill($("action-body"), body);
@@ -257,6 +260,7 @@ function scalingButton(p) {
 const QUIET = {
   STEADY: () => ["good", "Nothing needed", ""],
   IN_PROGRESS: (n) => ["good", `A ${n.action ? n.action.kind : "scaling action"} is in progress`, "The next decision follows when it has ended."],
+  CANCELS_SCALE_DOWN: (n, d) => ["warn", "Scale-down cancelled", d.means],
   METRICS_UNAVAILABLE: (n, d) => ["", "Waiting for metrics", d.detail],
   PAUSED: () => ["warn", "Scaling is paused", ""],
 };

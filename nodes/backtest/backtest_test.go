@@ -53,7 +53,7 @@ func read(t testing.TB, text string) Trace {
 func byHand(t testing.TB) Config {
 	p := nodes.DefaultPolicy()
 	p.InstanceTypes, p.Spot = []string{"four"}, false
-	p.MinWorkers, p.MaxWorkers, p.MaxBatchUp, p.PodsPerNode = 1, 5, 2, 2
+	p.MinWorkers, p.MaxWorkers, p.MaxBatchUp, p.PodsPerNode, p.MaxActions = 1, 5, 2, 2, 1
 	p.CPUUp, p.CPUDown = 1, 0.3 // two pods make 0.95: only waiting pods trigger
 	p.PendingUpFor, p.IdleDownFor, p.CooldownUp, p.CooldownDown = time.Minute, 5*time.Minute, time.Minute, 2*time.Minute
 	four := fit.InstanceType{Name: "four", VCPU: 4, MemoryMiB: 16384, OnDemand: 0.4, Spot: 0.1, Arch: "amd64"}

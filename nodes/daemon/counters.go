@@ -73,6 +73,7 @@ func (c *counters) begin() {
 			c.actionDuration.WithLabelValues(kind, r)
 		}
 	}
+	c.actionDuration.WithLabelValues("scale-down", "cancelled")
 }
 
 // phases are those that an action can be in, by its kind.
@@ -131,7 +132,7 @@ func result(report nodes.Report, err error) string {
 		return "failed"
 	case report.Held:
 		return "held"
-	case report.Decision == nil || report.Decision.Reason == nodes.ReasonInProgress:
+	case report.Decision == nil || report.Carried || report.Decision.Reason == nodes.ReasonInProgress:
 		return "carried-on"
 	}
 	return "decided"
@@ -159,22 +160,33 @@ func (c *counters) launched(o nodes.Offering, err error) {
 	c.launches.WithLabelValues(r, string(o.Market), o.Zone).Inc()
 }
 
-// ended notes how long an action took, if a transition is its end. began is when it began, as a Unix time; 0 if that isn't known.
-func (c *counters) ended(t nodes.Transition, began int64) {
-	if began == 0 {
+// ended notes how long an action took, if a transition is its end. before is the record before it, nil if that
+// isn't known.
+func (c *counters) ended(t nodes.Transition, before *nodes.Record) {
+	if before == nil {
 		return
 	}
-	took := func(now time.Time, kind, result string) {
-		c.actionDuration.WithLabelValues(kind, result).Observe(now.Sub(time.Unix(began, 0)).Seconds())
+	took := func(now time.Time, id, kind, result string) {
+		if r := before.Of(id); r.ActionID() == id { // else it had ended before: a repeated write
+			began := max(r.ScaleUpStartedEpoch, r.ScaleDownStartedEpoch)
+			c.actionDuration.WithLabelValues(kind, result).Observe(now.Sub(time.Unix(began, 0)).Seconds())
+		}
 	}
 	switch t := t.(type) {
 	case nodes.CompleteScaleUp:
-		took(t.Now, "scale-up", "completed")
+		took(t.Now, t.ActionID, "scale-up", "completed")
 	case nodes.FailScaleUp:
-		took(t.Now, "scale-up", "failed")
+		took(t.Now, t.ActionID, "scale-up", "failed")
 	case nodes.CompleteScaleDown:
-		took(t.Now, "scale-down", "completed")
+		took(t.Now, t.ActionID, "scale-down", "completed")
 	case nodes.FailScaleDown:
-		took(t.Now, "scale-down", "failed")
+		took(t.Now, t.ActionID, "scale-down", downResult(t))
 	}
+}
+
+func downResult(t nodes.FailScaleDown) string {
+	if t.Cancelled {
+		return "cancelled"
+	}
+	return "failed"
 }

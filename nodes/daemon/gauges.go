@@ -70,10 +70,12 @@ func (g gauges) collectRecord() {
 	for kind, names := range phases {
 		for _, phase := range names {
 			in := 0.0
-			if a := st.Action; a != nil && a.Kind == kind && a.Phase == phase {
-				in, age = 1, max(g.now.Sub(time.Unix(g.seen.started, 0)).Seconds(), 0)
+			for _, a := range st.Actions {
+				if a.Kind == kind && a.Phase == phase {
+					in, age = in+1, max(age, float64(a.Age))
+				}
 			}
-			g.gauge("action_phase", "1 for the phase that the action in progress is in.", in, "kind", kind, "phase", phase)
+			g.gauge("action_phase", "Actions in progress by the phase that they are in.", in, "kind", kind, "phase", phase)
 		}
 	}
 	paused := 0.0
@@ -81,7 +83,7 @@ func (g gauges) collectRecord() {
 		paused = max(g.now.Sub(time.Unix(g.seen.record.PausedSinceEpoch, 0)).Seconds(), 1)
 	}
 	g.gauge("paused_seconds", "For how long scaling has been paused; 0 if it is not.", paused)
-	g.gauge("action_age_seconds", "Age of the action in progress; 0 if there is none.", age)
+	g.gauge("action_age_seconds", "Age of the oldest action in progress; 0 if there is none.", age)
 	left := func(epoch int64, d time.Duration) float64 {
 		if epoch == 0 {
 			return 0

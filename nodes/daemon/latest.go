@@ -17,7 +17,6 @@ type latest struct {
 	mu          sync.Mutex
 	record      *nodes.Record // as last read or written
 	recordAt    time.Time     // when the store last answered
-	started     int64         // of the action that was last seen in progress
 	open        []nodes.Interruption
 	instances   []nodes.Instance
 	instancesAt time.Time
@@ -67,12 +66,6 @@ func (l *latest) cluster(list []nodes.Node) {
 func (l *latest) stored(r nodes.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.ScalingInProgress {
-		l.started = r.ScaleUpStartedEpoch
-		if r.ScalingDown() {
-			l.started = r.ScaleDownStartedEpoch
-		}
-	}
 	l.record, l.recordAt = &r, l.clock.Now()
 }
 
@@ -132,13 +125,6 @@ func (l *latest) zonesMissing() bool {
 	return !l.zonesKnown
 }
 
-// actionBegan returns when the action began that was last seen in progress, as a Unix time; 0 if none was.
-func (l *latest) actionBegan() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.started
-}
-
 // drainSaid notes the node of a drain that said itself how it ended, none for one that did not.
 func (l *latest) drainSaid(n nodes.NodeRef) {
 	l.mu.Lock()
@@ -147,11 +133,11 @@ func (l *latest) drainSaid(n nodes.NodeRef) {
 }
 
 // unfinished returns how many drains a failed scale-down cuts off, which have not said how they ended. before is the record before it.
-func (l *latest) unfinished(before *nodes.Record) int {
+func (l *latest) unfinished(before *nodes.Record, actionID string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for _, id := range before.ScaleDownTargetInstanceIDs {
+	for _, id := range before.Of(actionID).ScaleDownTargetInstanceIDs {
 		r, started := before.Removal(id)
 		if started && before.Targets(id) && r.Phase != nodes.PhaseTerminating && r.Node != l.drainEnded {
 			n++

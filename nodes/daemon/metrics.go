@@ -55,14 +55,15 @@ func (m *Metrics) drained(n nodes.NodeRef, p nodes.DrainProgress, err error) {
 // written takes a transition that was made. before is the record before it, nil if that isn't known.
 func (m *Metrics) written(before *nodes.Record, t nodes.Transition, after nodes.Record) {
 	m.seen.stored(after)
-	m.counts.ended(t, m.seen.actionBegan())
+	m.counts.ended(t, before)
 	m.undrained(before, t)
 }
 
 // undrained counts the drains that the end of a scale-down cuts off: their time was over.
 func (m *Metrics) undrained(before *nodes.Record, t nodes.Transition) {
-	if _, failed := t.(nodes.FailScaleDown); failed && before != nil {
-		m.counts.drains.WithLabelValues("failed").Add(float64(m.seen.unfinished(before)))
+	// A cancelled one did not fail: its node is needed again.
+	if failed, ok := t.(nodes.FailScaleDown); ok && !failed.Cancelled && before != nil {
+		m.counts.drains.WithLabelValues("failed").Add(float64(m.seen.unfinished(before, failed.ActionID)))
 	}
 }
 

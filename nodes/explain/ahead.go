@@ -45,7 +45,7 @@ type Need struct {
 // snapshot's.
 func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
 	var out Outlook
-	if s.Decision.Action != nodes.Noop || s.Decision.Reason == nodes.ReasonInProgress {
+	if s.Decision.Action != nodes.Noop || s.Record.ScalingInProgress || len(s.Decision.Cancel) > 0 {
 		return out // what comes after an action depends on how it goes
 	}
 	out.Then = first(d, s, func(dec nodes.Decision) bool { return dec.Action != nodes.Noop })

@@ -162,9 +162,13 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 	p.title("What next")
 	switch {
 	case s.Decision.Action != nodes.Noop:
-		p.line("  The action has its turn; nothing else is decided before it has ended.")
-	case s.Decision.Reason == nodes.ReasonInProgress:
-		p.line("  The action goes on. The next decision is made when it has ended; its cooldown counts from then.")
+		p.line("  The action begins. What comes next depends on how it goes; its cooldown counts from its end.")
+	case len(s.Decision.Cancel) > 0:
+		p.line("  The scale-down is cancelled. The next decision counts its nodes.")
+	case len(s.Record.Actions()) > 1:
+		p.line("  %d actions go on. What comes next depends on how they go; a cooldown counts from the end of the last.", len(s.Record.Actions()))
+	case s.Record.ScalingInProgress:
+		p.line("  The action goes on. What comes next depends on how it goes; its cooldown counts from its end.")
 	case o.Then != nil:
 		d := o.Then.Decision
 		what := Count(d.Nodes, "node")
@@ -216,6 +220,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonNoNodeHelps:     "A new node could not run the pending pods either, because of other pods.",
 		nodes.ReasonNeverFit:        "The only pending pods are of a kind that no new node could run.",
 		nodes.ReasonCooldownUp:      "The last action ended less than COOLDOWN_UP_SEC ago.",
+		nodes.ReasonCancels:         "The nodes of an open scale-down are needed again: it is cancelled.",
 		nodes.ReasonBackoff:         "Scale-ups have failed; the next try waits.",
 		nodes.ReasonMaxWorkers:      "As many workers as MAX_WORKERS allows are there.",
 		nodes.ReasonIdleTooShort:    "The cluster is idle, but not yet for IDLE_DOWN_SEC.",

@@ -17,10 +17,11 @@ type Status struct {
 	At            time.Time            `json:"at"`
 	Cluster       string               `json:"cluster"`
 	Lease         Lease                `json:"lease"`
-	Paused        *Pause               `json:"paused,omitempty"` // nil: not paused
-	Action        *Action              `json:"action,omitempty"` // nil: none in progress
-	Waits         []Wait               `json:"waits"`            // cooldowns and back-offs that are not over
-	Seen          *Seen                `json:"seen,omitempty"`   // nil: nobody has looked yet
+	Paused        *Pause               `json:"paused,omitempty"`  // nil: not paused
+	Action        *Action              `json:"action,omitempty"`  // that began first; nil: none in progress
+	Actions       []Action             `json:"actions,omitempty"` // all that are in progress, in the order in which they began
+	Waits         []Wait               `json:"waits"`             // cooldowns and back-offs that are not over
+	Seen          *Seen                `json:"seen,omitempty"`    // nil: nobody has looked yet
 	Zones         []Zone               `json:"zones"`
 	Workers       []Worker             `json:"workers"`
 	Interruptions []Interruption       `json:"interruptions"`
@@ -130,7 +131,10 @@ func Stand(in Input) Status {
 		s.Lease.Left = left(r.LeaseUntilEpoch)
 	}
 	s.Paused = PauseOf(r, now)
-	s.Action = action(in)
+	s.Actions = actions(in)
+	if len(s.Actions) > 0 {
+		s.Action = &s.Actions[0]
+	}
 	wait := func(what string, until int64) {
 		if until > 0 && left(until) > 0 {
 			s.Waits = append(s.Waits, Wait{What: what, Left: left(until)})
@@ -172,8 +176,21 @@ func urgency(i Interruption) int64 {
 	return *i.Left
 }
 
-func action(in Input) *Action {
-	r := in.Record
+func actions(in Input) []Action {
+	var out []Action
+	for _, a := range in.Record.Actions() {
+		if x := action(in, in.Record.Of(a.ID())); x != nil {
+			out = append(out, *x)
+		}
+	}
+	if x := action(in, in.Record); x != nil && len(out) == 0 {
+		out = append(out, *x)
+	}
+	return out
+}
+
+// action describes the action that the record's own attributes are of.
+func action(in Input, r nodes.Record) *Action {
 	switch {
 	case r.ScalingUp():
 		a := &Action{ID: r.ActionID(), Kind: "scale-up", Phase: "verifying", Age: in.Now.Unix() - r.ScaleUpStartedEpoch}
@@ -257,7 +274,7 @@ func (s *Status) see(in Input) {
 		s.Workers = append(s.Workers, worker(w, in))
 	}
 	// What was launched since then is known from the record.
-	launches := slices.Clone(in.Record.ScaleUpLaunches)
+	launches := in.Record.Launches()
 	for _, i := range in.Open {
 		if i.Intent != nil {
 			launches = append(launches, *i.Intent)
@@ -329,7 +346,7 @@ func worker(w nodes.Worker, in Input) Worker {
 	} else if in.Record.Targets(i.ID) {
 		notes = append(notes, "to be removed")
 	}
-	if slices.Contains(in.Record.ScaleUpInstanceIDs, i.ID) {
+	if in.Record.Launched(i.ID) {
 		notes = append(notes, "of the open scale-up")
 	}
 	if k, ok := in.Record.Skipped(i.ID, in.Now); ok {
@@ -393,12 +410,13 @@ func (p *page) summary(s Status) {
 	if z := s.Paused; z != nil {
 		row("paused", "%s%s%s", p.paint(yellow, "for "+age(z.Age)), prefixed(" by ", z.By), prefixed(": ", z.Reason))
 	}
-	if a := s.Action; a != nil {
-		row("action", "%s %s: %s for %s, %s", p.paint(cyan, a.Kind), a.ID, p.paint(cyan, a.Phase), age(a.Age), a.What)
+	for i, a := range s.Actions {
+		row(ifThen(i == 0, "action", ""), "%s %s: %s for %s, %s", p.paint(cyan, a.Kind), a.ID, p.paint(cyan, a.Phase), age(a.Age), a.What)
 		if a.Kind != "unnamed" {
 			row("", "given up in %s", leftText(a.Left))
 		}
-	} else {
+	}
+	if len(s.Actions) == 0 {
 		row("action", "none in progress")
 	}
 	switch {

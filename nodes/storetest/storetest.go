@@ -43,6 +43,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"a write is seen by every other handle", writesAreSeen},
 		{"exactly one of the racing writers gets the lease", oneLease},
 		{"exactly one of the racing begins wins", oneBegin},
+		{"as many racing begins win as actions may be open", severalBegins},
 		{"racing appends are neither lost nor doubled", appends},
 		{"a lost reply is recognised by applying again", lostReply},
 		{"a stale fence is refused for every write", staleFence},
@@ -115,6 +116,29 @@ func oneBegin(t *testing.T, open Open) {
 	}, nodes.ErrScalingInProgress)
 	if wins != 1 {
 		t.Errorf("%d begins won", wins)
+	}
+}
+
+func severalBegins(t *testing.T, open Open) {
+	fence := lease(t, open)
+	wins := race(t, open, func(n int, s nodes.Store) error {
+		_, err := s.Apply(t.Context(), nodes.BeginScaleDown{Fence: fence, ActionID: fmt.Sprint("down", n), Now: start, Targets: []string{fmt.Sprint("i-", n)}, MaxActions: 3})
+		return err
+	}, nodes.ErrScalingInProgress)
+	s, _ := open(t)
+	r, err := s.Load(t.Context())
+	if err != nil || wins != 3 || len(r.Actions()) != 3 || r.SchemaVersion != 2 {
+		t.Fatalf("%d begins won and %d actions are open, in version %d: %v", wins, len(r.Actions()), r.SchemaVersion, err)
+	}
+
+	last := r.Actions()[2]
+	for _, a := range r.Actions()[:2] {
+		if r, err = s.Apply(t.Context(), nodes.FailScaleDown{Fence: fence, ActionID: a.ID(), Now: start}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.ActionID() != last.ID() || !r.Targets(last.ScaleDownTargetInstanceIDs[0]) || len(r.Actions()) != 1 || r.SchemaVersion > 1 {
+		t.Errorf("with one left the record is %+v", r)
 	}
 }
 
