@@ -44,6 +44,8 @@ type controlPlane struct {
 	dir        string
 	kubeconfig string
 	rest       *rest.Config
+	authority  authority
+	token      joinToken
 	failed     chan error // of components that stopped by themselves
 
 	cancel context.CancelFunc
@@ -75,6 +77,16 @@ func (c *controlPlane) start(parent context.Context) error {
 	if err := c.until(ctx, "kube-apiserver", func() error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}); err != nil {
+		return err
+	}
+	if err := c.until(ctx, "the namespace of the join token", func() error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	c.token = newJoinToken()
+	if err := c.token.admit(ctx, client); err != nil {
 		return err
 	}
 	if err := c.startControllers(ctx); err != nil {
@@ -208,6 +220,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	if err != nil {
 		return err
 	}
+	if c.authority, err = newAuthority(c.path("ca.crt"), c.path("ca.key")); err != nil {
+		return fmt.Errorf("making the certificate authority: %w", err)
+	}
 	addr, err := free()
 	if err != nil {
 		return err
@@ -224,7 +239,10 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 		"--secure-port=" + port,
 		"--cert-dir=" + c.path("certificates"), // made there, self-signed
 		"--token-auth-file=" + c.path("tokens.csv"),
-		"--authorization-mode=RBAC",
+		"--client-ca-file=" + c.authority.certificate,
+		"--enable-bootstrap-token-auth",
+		"--authorization-mode=Node,RBAC", // a kubelet reads and changes what is on its own node only
+		"--enable-admission-plugins=NodeRestriction",
 		"--anonymous-auth=false",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("service-accounts.key"),
@@ -298,6 +316,8 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 		"--service-account-private-key-file="+c.path("service-accounts.key"),
 		"--root-ca-file="+filepath.Join(c.path("certificates"), "apiserver.crt"),
 		"--use-service-account-credentials=false",
+		"--cluster-signing-cert-file="+c.authority.certificate,
+		"--cluster-signing-key-file="+c.authority.key,
 		"--node-monitor-period=1s",
 		"--node-monitor-grace-period="+strconv.Itoa(int(silence/time.Second))+"s",
 	))

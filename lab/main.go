@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // Ready is what the lab prints when it is up; of a Prometheus alone, only its URL and the time are told.
@@ -24,6 +25,7 @@ type Ready struct {
 	Kubeconfig   string            `json:"kubeconfig,omitempty"`   // path; its user may do everything
 	StateMetrics string            `json:"stateMetrics,omitempty"` // HOST:PORT of kube-state-metrics
 	Prometheus   string            `json:"prometheus"`             // URL
+	JoinToken    string            `json:"joinToken,omitempty"`    // that a kubelet may bootstrap with
 	Seconds      float64           `json:"seconds"`                // that it took
 	Versions     map[string]string `json:"versions,omitempty"`     // by component
 }
@@ -32,6 +34,10 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
 		os.Args = os.Args[1:]
 		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "kubelet" {
+		os.Args = os.Args[1:]
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
 	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -116,7 +122,7 @@ func serve(ctx context.Context, dir, listen string, interval time.Duration, targ
 		return fmt.Errorf("prometheus: %w", err)
 	}
 	defer p.stop()
-	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, Seconds: time.Since(begin).Seconds(), Versions: versions()}
+	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, JoinToken: c.token.String(), Seconds: time.Since(begin).Seconds(), Versions: versions()}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err
 	}

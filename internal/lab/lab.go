@@ -51,6 +51,7 @@ type Lab struct {
 	Kubeconfig   string            // path; its user may do everything
 	StateMetrics string            // HOST:PORT of kube-state-metrics
 	Prometheus   string            // URL of a Prometheus that reads kube-state-metrics every second
+	JoinToken    string            // with which a kubelet may ask for its certificate, and nothing else
 	Seconds      float64           // that the start took
 	Versions     map[string]string // by component
 
