@@ -21,6 +21,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,6 +36,8 @@ import (
 	controllersoptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/muster-dev/muster/lab/network"
 )
 
 // patience is how long a component may take to come up.
@@ -46,7 +50,9 @@ type controlPlane struct {
 	rest       *rest.Config
 	authority  authority
 	token      joinToken
-	failed     chan error // of components that stopped by themselves
+	network    *network.Network // of real machines; nil: there are none
+	inside     string           // URL of the API there
+	failed     chan error       // of components that stopped by themselves
 
 	cancel context.CancelFunc
 	etcd   *embed.Etcd
@@ -232,10 +238,18 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 		return err
 	}
 	o := apiserveroptions.NewServerRunOptions()
+	advertised := "127.0.0.1"
+	if c.network != nil {
+		advertised = network.Gateway
+		if o.SecureServing.Listener, err = c.listen(ctx, addr); err != nil {
+			return err
+		}
+	}
 	err = parse(o.Flags(), []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--advertise-address=" + advertised, // its certificate is for both addresses
+		"--kubelet-preferred-address-types=InternalIP",
 		"--secure-port=" + port,
 		"--cert-dir=" + c.path("certificates"), // made there, self-signed
 		"--token-auth-file=" + c.path("tokens.csv"),
@@ -268,6 +282,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	if err != nil {
 		return err
 	}
+	if c.network != nil { // logs, exec and port-forward go to kubelets there
+		config.KubeAPIs.KubeletClientConfig.Lookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return c.network.Dial, nil }
+	}
 	complete, err := config.Complete()
 	if err != nil {
 		return err
@@ -284,8 +301,27 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	return c.writeKubeconfig("https://"+addr, token)
 }
 
+// listen opens the API server's address here, and one on the machines' network.
+func (c *controlPlane) listen(ctx context.Context, addr string) (net.Listener, error) {
+	inside, err := c.network.Listen(ctx, net.JoinHostPort(network.Gateway, "6443"))
+	if err != nil {
+		return nil, fmt.Errorf("listening on the machines' network: %w", err)
+	}
+	here, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, errors.Join(err, inside.Close())
+	}
+	c.inside = "https://" + inside.Addr().String()
+	return network.Merge(here, inside), nil
+}
+
+// certificate returns the path of what the API server's certificate is checked with.
+func (c *controlPlane) certificate() string {
+	return filepath.Join(c.path("certificates"), "apiserver.crt")
+}
+
 func (c *controlPlane) writeKubeconfig(server, token string) error {
-	ca, err := os.ReadFile(filepath.Join(c.path("certificates"), "apiserver.crt"))
+	ca, err := os.ReadFile(c.certificate())
 	if err != nil {
 		return err
 	}
@@ -314,7 +350,7 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	o.ParsedFlags = &sets
 	err = parse(sets, append(c.fast(),
 		"--service-account-private-key-file="+c.path("service-accounts.key"),
-		"--root-ca-file="+filepath.Join(c.path("certificates"), "apiserver.crt"),
+		"--root-ca-file="+c.certificate(),
 		"--use-service-account-credentials=false",
 		"--cluster-signing-cert-file="+c.authority.certificate,
 		"--cluster-signing-key-file="+c.authority.key,

@@ -16,8 +16,14 @@
 //
 // Pods take their whole grace period to end, and those of Jobs complete at once.
 //
-// A real kubelet joins with the token that Ready states: it is authorized as a node and
-// gets its certificate signed.
+// With --packages DIR, a folder with containerd, runc and CNI plugins, there are real nodes as
+// well: machines in namespaces, on a network of their own, that run their user data, with
+// containerd and this program's kubelet (packages machine and network). They are started and
+// stopped by HTTP on DIR/machines.sock. A kubelet joins with the token that Ready states: it
+// is authorized as a node and gets its certificate signed. Real nodes need Linux and root.
+//
+// Not there: kube-proxy and so Services, DNS, volumes of the cloud, shutdown that kubelets
+// wait for, and fewer processors than the machine has.
 //
 // It is a module of its own because it is large: building it takes minutes, so it is built once and kept (package internal/lab of the
 // main module), and nothing in the main module depends on it.

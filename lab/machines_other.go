@@ -1,0 +1,26 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/muster-dev/muster/lab/network"
+)
+
+var errLinux = errors.New("machines need Linux")
+
+// machines can't be had on this operating system.
+type machines struct{}
+
+func startMachines(context.Context, *network.Network, string, string, string) (*machines, error) {
+	return nil, errLinux
+}
+
+func (*machines) close() error { return nil }
+
+func bootMachine() error          { return errLinux }
+func initialize() error           { return errLinux }
+func agent(context.Context) error { return errLinux }
+func sweep() error                { return nil }
