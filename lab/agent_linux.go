@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
@@ -53,6 +54,9 @@ func agent(ctx context.Context) error {
 		return err
 	}
 	if err := c.write(pods); err != nil {
+		return err
+	}
+	if err := admitted(ctx); err != nil {
 		return err
 	}
 	if err := startRuntime(ctx); err != nil {
@@ -174,6 +178,25 @@ func (c agentConfig) write(pods string) error {
 		os.WriteFile("/etc/cni/net.d/10-lab.conflist", cni, 0o600),
 		os.WriteFile(kubeletConfig, settings, 0o600),
 		clientcmd.WriteToFile(*k, bootstrap))
+}
+
+// admitted asks the server whether it takes the join token, as K3s does before anything
+// else. A kubelet finds out about a wrong one more than a minute later.
+func admitted(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", bootstrap, err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("asking the server at %s whether this machine may join: %w", config.Host, err)
+	}
+	return nil
 }
 
 // startRuntime starts containerd, unless one runs, and imports the machine's images.

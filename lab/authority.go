@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -53,6 +54,35 @@ func newAuthority(certificate, key string) (authority, error) {
 	return a, errors.Join(
 		os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), 0o644),
 		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: plain}), 0o600))
+}
+
+// issue returns a certificate for a server of a name, good for a day.
+func (a authority) issue(name string) (*tls.Certificate, error) {
+	if name == "" {
+		return nil, errors.New("the client names no server")
+	}
+	signer, err := tls.LoadX509KeyPair(a.certificate, a.key)
+	if err != nil {
+		return nil, err
+	}
+	parent, err := x509.ParseCertificate(signer.Certificate[0])
+	if err != nil {
+		return nil, err
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: parent.NotBefore, NotAfter: parent.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, &template, parent, private.Public(), signer.PrivateKey)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: private}, nil
 }
 
 // joinToken is what a machine joins the cluster with, as `k3s token create` makes them.

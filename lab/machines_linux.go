@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/lab/machine"
-	"github.com/muster-dev/muster/lab/network"
+	"github.com/muster-dev/muster/lab/metadata"
 )
 
 // machines is the lab's real machines, and the address by which they are started and
 // stopped: HTTP on a socket in the lab's folder.
 type machines struct {
-	fleet  *machine.Fleet
-	server *http.Server
+	fleet    *machine.Fleet
+	services *services
+	server   *http.Server
 }
 
 // k3sInstaller stands in for K3s' own, on a machine without systemd: it starts the agent
@@ -35,20 +36,30 @@ done) </dev/null >/dev/null 2>&1 &
 `
 
 // startMachines prepares machines that have the packages of a folder, and serves socket.
-func startMachines(ctx context.Context, n *network.Network, dir, packages, certificate string) (*machines, error) {
+func startMachines(ctx context.Context, c *controlPlane, packages, aws string) (*machines, error) {
+	dir := c.dir
 	images, image := filepath.Join(dir, "images"), filepath.Join(dir, "image")
-	if err := writeMachineImage(image, images, certificate); err != nil {
+	if err := writeMachineImage(image, images, c.certificate()); err != nil {
 		return nil, fmt.Errorf("making the machines' image: %w", err)
 	}
-	fleet, err := machine.New(machine.Options{Network: n, Images: images, Lower: []string{filepath.Join(image, "usr"), filepath.Join(packages, "usr")}})
+	trust, err := os.ReadFile(c.authority.certificate)
 	if err != nil {
 		return nil, err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(dir, "machines.sock"))
+	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Trust: string(trust), Domain: metadata.Domain,
+		Lower: []string{filepath.Join(image, "usr"), filepath.Join(packages, "usr")}})
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServices(ctx, c.network, fleet, c.authority, aws)
 	if err != nil {
 		return nil, errors.Join(err, fleet.Close())
 	}
-	m := &machines{fleet: fleet}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(dir, "machines.sock"))
+	if err != nil {
+		return nil, errors.Join(err, s.close(), fleet.Close())
+	}
+	m := &machines{fleet: fleet, services: s}
 	m.server = &http.Server{Handler: m.handler(), ReadHeaderTimeout: time.Second}
 	go func() { _ = m.server.Serve(l) }()
 	return m, nil
@@ -128,4 +139,6 @@ func (m *machines) stop(w http.ResponseWriter, r *http.Request) {
 }
 
 // close stops all machines.
-func (m *machines) close() error { return errors.Join(m.server.Close(), m.fleet.Close()) }
+func (m *machines) close() error {
+	return errors.Join(m.server.Close(), m.services.close(), m.fleet.Close())
+}

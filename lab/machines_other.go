@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-
-	"github.com/muster-dev/muster/lab/network"
 )
 
 var errLinux = errors.New("machines need Linux")
@@ -14,7 +12,7 @@ var errLinux = errors.New("machines need Linux")
 // machines can't be had on this operating system.
 type machines struct{}
 
-func startMachines(context.Context, *network.Network, string, string, string) (*machines, error) {
+func startMachines(context.Context, *controlPlane, string, string) (*machines, error) {
 	return nil, errLinux
 }
 

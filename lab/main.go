@@ -76,6 +76,7 @@ func run(args []string) error {
 	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
 	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
 	packages := flags.String("packages", "", "folder of a container runtime's packages, for real machines; without it there are none")
+	aws := flags.String("aws", "", "URL of a region's APIs, which real machines reach by the names of AWS")
 	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
 	var targets []target
 	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
@@ -112,7 +113,7 @@ func run(args []string) error {
 	if err := logTo(logs); err != nil {
 		return err
 	}
-	return serve(ctx, settings{*dir, *listen, *interval, targets, *packages})
+	return serve(ctx, settings{*dir, *listen, *interval, targets, *packages, *aws})
 }
 
 // logTo sends the components' logs to a file; klog has no other way than its flags.
@@ -135,6 +136,7 @@ type settings struct {
 	interval time.Duration
 	targets  []target
 	packages string // of machines; empty: there are none
+	aws      string // URL of the region's APIs, for the machines
 }
 
 func serve(ctx context.Context, s settings) (err error) {
@@ -160,7 +162,7 @@ func serve(ctx context.Context, s settings) (err error) {
 	defer p.stop()
 	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, JoinToken: c.token.String(), Versions: versions()}
 	if s.packages != "" {
-		m, err := startMachines(ctx, c.network, s.dir, s.packages, c.certificate())
+		m, err := startMachines(ctx, c, s.packages, s.aws)
 		if err != nil {
 			return err
 		}

@@ -67,6 +67,7 @@ type Lab struct {
 // Options of a laboratory. The zero value works.
 type Options struct {
 	Scrape    map[string]string // further targets of Prometheus: HOST:PORT by job
+	AWS       string            // URL of a region's APIs, which real nodes reach by the names of AWS
 	RealNodes bool              // Boot may be called; the error of RealNodes says what that takes
 }
 
@@ -194,6 +195,9 @@ func (o Options) args() (args []string) {
 	for job, addr := range o.Scrape {
 		args = append(args, "--scrape", job+"="+addr)
 	}
+	if o.AWS != "" {
+		args = append(args, "--aws", o.AWS)
+	}
 	return args
 }
 
@@ -205,6 +209,9 @@ func (l *Lab) Stop() {
 		_ = l.sweep() // the next lab sweeps too
 	}
 }
+
+// PID returns the number of the laboratory's process.
+func (l *Lab) PID() int { return l.process.cmd.Process.Pid }
 
 // Kill ends the laboratory by SIGKILL, and its real nodes with it. Stop is still to be called.
 func (l *Lab) Kill() { l.process.kill() }

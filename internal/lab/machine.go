@@ -25,6 +25,11 @@ type Machine struct {
 	ID       string `json:"id"`       // small letters, digits and hyphens; its host name
 	Memory   int64  `json:"memory"`   // bytes, 256 MiB or more
 	UserData string `json:"userData"` // the script that it runs when it has booted
+
+	// What its metadata service says of it besides; the region's services have names in Region.
+	Zone   string `json:"zone"`
+	Region string `json:"region"`
+	Type   string `json:"type"`
 }
 
 // MachineState is what there is to see of a Machine from outside.

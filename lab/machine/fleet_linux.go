@@ -17,11 +17,13 @@ import (
 	"github.com/muster-dev/muster/lab/network"
 )
 
-// Options of a Fleet; all of them are required.
+// Options of a Fleet. Network, Lower and Images are required.
 type Options struct {
 	Network *network.Network
 	Lower   []string // folders that are merged into the machines' /usr, the first before the others
 	Images  string   // folder of image archives
+	Trust   string   // certificates, in PEM, that machines trust
+	Domain  string   // of the region's services, SERVICE.REGION.Domain, which are at the gateway
 }
 
 // Fleet is the machines of a lab. It is made by New, and its methods may be called by
@@ -38,10 +40,10 @@ type Fleet struct {
 
 // Machine is a machine of a Fleet.
 type Machine struct {
+	Spec    Spec
 	Address string // on the machines' network
 	PID     int    // of its first process, as the lab's machine sees it
 
-	id      string
 	number  int
 	dir     string
 	cmd     *exec.Cmd
@@ -116,7 +118,7 @@ func (f *Fleet) reserve(s Spec) (*Machine, error) {
 		return nil, fmt.Errorf("machine %s: there are 200 already", s.ID)
 	}
 	address, _ := network.Address(number)
-	m := &Machine{Address: address, id: s.ID, number: number, dir: filepath.Join(f.dir, s.ID), ended: make(chan struct{})}
+	m := &Machine{Spec: s, Address: address, number: number, dir: filepath.Join(f.dir, s.ID), ended: make(chan struct{})}
 	f.machines[s.ID] = m
 	return m, nil
 }
@@ -151,7 +153,13 @@ func (f *Fleet) start(m *Machine, s Spec) error {
 	if err := f.o.Network.Plug(m.number, m.PID); err != nil {
 		return err
 	}
-	return json.NewEncoder(send).Encode(boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images})
+	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Trust: f.o.Trust}
+	if s.Region != "" {
+		for _, service := range []string{"ssm", "secretsmanager"} {
+			b.Hosts += fmt.Sprintf("%s %s.%s.%s\n", network.Gateway, service, s.Region, f.o.Domain)
+		}
+	}
+	return json.NewEncoder(send).Encode(b)
 }
 
 // launch starts the first process of a machine, which waits for its orders.
@@ -182,6 +190,18 @@ func (f *Fleet) Find(id string) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.machines[id]
+}
+
+// At returns the machine at an address, nil if none runs there.
+func (f *Fleet) At(address string) *Machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.machines {
+		if m.Address == address {
+			return m
+		}
+	}
+	return nil
 }
 
 // Output returns the end of what the machine has written to its console.

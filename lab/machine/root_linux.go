@@ -72,7 +72,7 @@ func (b *boot) writeFiles() error {
 	}
 	files := map[string]string{
 		"etc/hostname":    b.ID + "\n",
-		"etc/hosts":       "127.0.0.1 localhost\n",
+		"etc/hosts":       "127.0.0.1 localhost\n" + b.Hosts,
 		"etc/resolv.conf": "nameserver 127.0.0.1\n",
 		UserData:          b.UserData,
 	}
@@ -80,7 +80,20 @@ func (b *boot) writeFiles() error {
 	for name, text := range files {
 		errs = append(errs, os.WriteFile(b.path(name), []byte(text), 0o600))
 	}
-	return errors.Join(append(errs, os.Chmod(b.path("etc/hosts"), 0o644), os.Chmod(b.path("etc/resolv.conf"), 0o644))...)
+	return errors.Join(append(errs, b.trust(), os.Chmod(b.path("etc/hosts"), 0o644), os.Chmod(b.path("etc/resolv.conf"), 0o644))...)
+}
+
+// trust adds certificates to those that programs trust.
+func (b *boot) trust() error {
+	if err := os.MkdirAll(b.path("etc/ssl/certs"), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(b.path("etc/ssl/certs/ca-certificates.crt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(b.Trust)
+	return errors.Join(err, f.Close())
 }
 
 // copyTree copies a file or folder, with its links, if there is one of that name.

@@ -8,6 +8,9 @@ type Spec struct {
 	ID       string `json:"id"`       // its name and host name
 	Memory   int64  `json:"memory"`   // bytes
 	UserData string `json:"userData"` // a script that it runs once it is up
+	Zone     string `json:"zone"`     // of the cloud, which the machine is told
+	Region   string `json:"region"`   // of the cloud; its services have names in it
+	Type     string `json:"type"`     // of the instance
 }
 
 // boot is what the first process of a machine is told.
@@ -17,6 +20,8 @@ type boot struct {
 	Lower   []string // folders that are merged into its /usr, the first before the others
 	Program string   // the lab's own, which is bound to Program
 	Images  string   // folder of image archives
+	Hosts   string   // more lines of /etc/hosts
+	Trust   string   // certificates that it trusts beside those of the lab's machine
 }
 
 // Where a machine finds things.
