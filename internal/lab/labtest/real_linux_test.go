@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +146,28 @@ func (c *cluster) evict(t *testing.T, name string) {
 	})
 }
 
+// kubelet returns the process of a machine's kubelet, 0 if there is none.
+func (c *cluster) kubelet(t *testing.T, id string) int {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		cgroup, _ := os.ReadFile(filepath.Join(p, "cgroup")) // it may have ended
+		args, _ := os.ReadFile(filepath.Join(p, "cmdline"))
+		ofMachine := strings.Contains(string(cgroup), "muster-machines-"+strconv.Itoa(c.PID())+"-") && strings.Contains(string(cgroup), "/"+id)
+		if ofMachine && strings.HasPrefix(string(args), "lab\x00kubelet\x00") {
+			pid, err := strconv.Atoi(filepath.Base(p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	return 0
+}
+
 // TestRealNodes boots two machines, whose kubelets join and run a pod each.
 func TestRealNodes(t *testing.T) {
 	before := look(t)
@@ -163,6 +190,55 @@ func TestRealNodes(t *testing.T) {
 		c.evict(t, "worker")
 		if got := <-logs; got != "up\nSIGTERM\ndone\n" {
 			t.Errorf("it wrote %q", got)
+		}
+	})
+
+	t.Run("a killed kubelet comes back, and its pods stay", func(t *testing.T) {
+		c.run(t, "survivor", "i-1", 0)
+		killed := c.kubelet(t, "i-1")
+		if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, "another kubelet", func() error {
+			if now := c.kubelet(t, "i-1"); now == 0 || now == killed {
+				return c.explained(t, "i-1", errors.New("there is none"))
+			}
+			return nil
+		})
+		c.becomes(t, "i-1", corev1.ConditionTrue)
+		p, err := c.client.CoreV1().Pods("default").Get(t.Context(), "survivor", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := p.Status.ContainerStatuses; len(s) != 1 || s[0].RestartCount != 0 || s[0].State.Running == nil {
+			t.Errorf("its container has not stayed: %+v", s)
+		}
+	})
+
+	t.Run("a machine whose boot hangs is up and no node", func(t *testing.T) {
+		hangs := lab.Machine{ID: "i-3", Memory: memory, UserData: "echo begun\nsleep infinity\necho over\n"}
+		if _, err := c.Boot(t.Context(), hangs); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, "the begin of its user data", func() error {
+			s, err := c.Inspect(t.Context(), "i-3")
+			if err == nil && (!s.Running || !strings.Contains(s.Console, "begun")) {
+				err = fmt.Errorf("running: %v, console: %s", s.Running, s.Console)
+			}
+			return err
+		})
+		if err := c.CutPower(t.Context(), "i-3"); err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Inspect(t.Context(), "i-3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Running || strings.Contains(s.Console, "over") {
+			t.Errorf("without power: running: %v, console: %s", s.Running, s.Console)
+		}
+		if _, err := c.client.CoreV1().Nodes().Get(t.Context(), "i-3", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("its node: %v", err)
 		}
 	})
 
