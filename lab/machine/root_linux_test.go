@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -60,5 +62,28 @@ func TestAbandoned(t *testing.T) {
 		if got := abandoned(name); got != want {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+}
+
+func TestSweep(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	own, err := ownName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, mine := filepath.Join(os.TempDir(), prefix+"1-1"), filepath.Join(os.TempDir(), own)
+	for _, dir := range []string{filepath.Join(gone, "i-1", "root"), mine} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(gone); err == nil {
+		t.Error("what a lab that was killed has left is there")
+	}
+	if _, err := os.Stat(mine); err != nil {
+		t.Errorf("a living lab's folder is not: %v", err)
 	}
 }

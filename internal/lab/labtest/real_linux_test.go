@@ -173,6 +173,15 @@ func TestRealNodes(t *testing.T) {
 	before := look(t)
 	c := startCluster(t)
 	c.boot(t, "i-1", "i-2")
+	found := tracesOf(t, c.PID())
+	for _, kind := range []string{"process", "namespace", "cgroup", "folder"} {
+		if len(found[kind]) == 0 {
+			t.Errorf("no %s of running machines is seen, so none would be seen that is left", kind)
+		}
+	}
+	if n := len(found["mount"]); n > 0 {
+		t.Errorf("%d mounts of machines are visible outside of them", n)
+	}
 
 	t.Run("a node has the memory of its machine", func(t *testing.T) {
 		n, err := c.client.CoreV1().Nodes().Get(t.Context(), "i-1", metav1.GetOptions{})
@@ -251,7 +260,7 @@ func TestRealNodes(t *testing.T) {
 	})
 
 	c.Stop()
-	before.compare(t)
+	before.unchanged(t, c.PID())
 }
 
 // TestRealNodes_killed kills what started the machines.
@@ -261,5 +270,5 @@ func TestRealNodes_killed(t *testing.T) {
 	c.boot(t, "i-1")
 	c.Kill()
 	c.Stop()
-	before.compare(t)
+	before.unchanged(t, c.PID())
 }

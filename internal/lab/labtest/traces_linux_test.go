@@ -4,17 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/internal/lab/labtest"
 )
-
-// traces is what machines could leave behind.
-type traces map[string]bool
 
 // settings are those of the kernel that a kubelet would change.
 var settings = []string{
@@ -22,98 +19,94 @@ var settings = []string{
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "net/ipv4/ip_forward",
 }
 
-// look returns the mounts, settings and network interfaces of this machine, and those of its
-// processes, namespaces, cgroups and folders that are of machines.
-func look(t *testing.T) traces {
+// machine is what a test's machines could change of this one.
+type machine map[string]string
+
+// look returns the settings and network interfaces of this machine.
+func look(t *testing.T) machine {
 	t.Helper()
-	all := traces{}
-	add := func(format string, args ...any) { all[fmt.Sprintf(format, args...)] = true }
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		add("mount %s", strings.Fields(line)[4])
-	}
+	m := machine{}
 	for _, name := range settings {
 		value, err := os.ReadFile("/proc/sys/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		add("setting %s=%s", name, strings.TrimSpace(string(value)))
+		m["setting "+name] = strings.TrimSpace(string(value))
 	}
 	interfaces, err := os.ReadDir("/sys/class/net")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range interfaces {
-		add("network interface %s", i.Name())
+		m["network interface "+i.Name()] = "there"
 	}
-	lookAtProcesses(t, add)
-	lookAtCgroups(t, add)
-	folders, err := filepath.Glob(filepath.Join(os.TempDir(), "muster-machines-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range folders {
-		add("folder %s", f)
-	}
-	return all
+	return m
 }
 
-// lookAtProcesses adds the processes in cgroups of machines, and all namespaces that a
-// process of a lab has. Other tests may run at the same time, in namespaces of their own.
-func lookAtProcesses(t *testing.T, add func(string, ...any)) {
+// unchanged fails the test unless this machine is as before, and nothing is left of the
+// machines of a laboratory's process. What the kernel removes by itself takes a moment.
+func (m machine) unchanged(t *testing.T, pid int) {
 	t.Helper()
+	labtest.Eventually(t, "everything to be as before", func() error {
+		var errs []error
+		if now := look(t); !maps.Equal(m, now) {
+			errs = append(errs, fmt.Errorf("this machine had %v, and has %v", m, now))
+		}
+		for _, found := range tracesOf(t, pid) {
+			for what := range found {
+				errs = append(errs, errors.New("left: "+what))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// tracesOf returns what there is of the machines of a laboratory's process, by kind. Other
+// tests may have machines and mounts at the same time.
+func tracesOf(t *testing.T, pid int) map[string]map[string]bool {
+	t.Helper()
+	name := fmt.Sprintf("muster-machines-%d-", pid)
+	found := map[string]map[string]bool{"process": {}, "namespace": {}, "cgroup": {}, "folder": {}, "mount": {}}
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
 		cgroup, _ := os.ReadFile(filepath.Join(p, "cgroup")) // it may have ended
-		if !strings.Contains(string(cgroup), "muster-machines-") {
+		if !strings.Contains(string(cgroup), name) {
 			continue
 		}
-		name, _ := os.ReadFile(filepath.Join(p, "comm"))
-		add("process %s (%s)", filepath.Base(p), strings.TrimSpace(string(name)))
+		comm, _ := os.ReadFile(filepath.Join(p, "comm"))
+		found["process"][filepath.Base(p)+" "+strings.TrimSpace(string(comm))] = true
 		for _, kind := range []string{"mnt", "pid", "net", "uts", "ipc", "cgroup"} {
 			namespace, _ := os.Readlink(filepath.Join(p, "ns", kind))
-			add("namespace %s", namespace)
+			found["namespace"][namespace] = true
 		}
 	}
-}
-
-func lookAtCgroups(t *testing.T, add func(string, ...any)) {
-	t.Helper()
-	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path, "muster-machines-") {
-			add("cgroup %s", path)
+	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, name) {
+			found["cgroup"][path] = true
 		}
 		return nil // one may go while it is looked at
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// compare fails the test if anything is there now that was not there before, or the
-// other way round. What the kernel removes by itself takes a moment.
-func (before traces) compare(t *testing.T) {
-	t.Helper()
-	labtest.Eventually(t, "everything to be as before", func() error {
-		var errs []error
-		now := look(t)
-		for what := range now {
-			if !before[what] {
-				errs = append(errs, errors.New("left: "+what))
-			}
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), name+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		found["folder"][f] = true
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, name) {
+			found["mount"][line] = true
 		}
-		for what := range before {
-			if !now[what] {
-				errs = append(errs, errors.New("lost: "+what))
-			}
-		}
-		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return errors.Join(errs...)
-	})
+	}
+	return found
 }
