@@ -161,8 +161,8 @@ func (i *Instances) end(id string) {
 	}
 }
 
-// Close stops following the region and returns what went wrong meanwhile. The machines end
-// with the laboratory.
+// Close stops following the region, which is to be closed before, and returns what went
+// wrong meanwhile. The machines end with the laboratory.
 func (i *Instances) Close() error {
 	i.stop()
 	i.running.Wait()
