@@ -21,6 +21,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,6 +36,8 @@ import (
 	controllersoptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/muster-dev/muster/lab/network"
 )
 
 // patience is how long a component may take to come up.
@@ -44,7 +48,11 @@ type controlPlane struct {
 	dir        string
 	kubeconfig string
 	rest       *rest.Config
-	failed     chan error // of components that stopped by themselves
+	authority  authority
+	token      joinToken
+	network    *network.Network // of real machines; nil: there are none
+	inside     string           // URL of the API there
+	failed     chan error       // of components that stopped by themselves
 
 	cancel context.CancelFunc
 	etcd   *embed.Etcd
@@ -75,6 +83,16 @@ func (c *controlPlane) start(parent context.Context) error {
 	if err := c.until(ctx, "kube-apiserver", func() error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}); err != nil {
+		return err
+	}
+	if err := c.until(ctx, "the namespace of the join token", func() error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	c.token = newJoinToken()
+	if err := c.token.admit(ctx, client); err != nil {
 		return err
 	}
 	if err := c.startControllers(ctx); err != nil {
@@ -208,6 +226,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	if err != nil {
 		return err
 	}
+	if c.authority, err = newAuthority(c.path("ca.crt"), c.path("ca.key")); err != nil {
+		return fmt.Errorf("making the certificate authority: %w", err)
+	}
 	addr, err := free()
 	if err != nil {
 		return err
@@ -217,14 +238,25 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 		return err
 	}
 	o := apiserveroptions.NewServerRunOptions()
+	advertised := "127.0.0.1"
+	if c.network != nil {
+		advertised = network.Gateway
+		if o.SecureServing.Listener, err = c.listen(ctx, addr); err != nil {
+			return err
+		}
+	}
 	err = parse(o.Flags(), []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--advertise-address=" + advertised, // its certificate is for both addresses
+		"--kubelet-preferred-address-types=InternalIP",
 		"--secure-port=" + port,
 		"--cert-dir=" + c.path("certificates"), // made there, self-signed
 		"--token-auth-file=" + c.path("tokens.csv"),
-		"--authorization-mode=RBAC",
+		"--client-ca-file=" + c.authority.certificate,
+		"--enable-bootstrap-token-auth",
+		"--authorization-mode=Node,RBAC", // a kubelet reads and changes what is on its own node only
+		"--enable-admission-plugins=NodeRestriction",
 		"--anonymous-auth=false",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("service-accounts.key"),
@@ -250,6 +282,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	if err != nil {
 		return err
 	}
+	if c.network != nil { // logs, exec and port-forward go to kubelets there
+		config.KubeAPIs.KubeletClientConfig.Lookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return c.network.Dial, nil }
+	}
 	complete, err := config.Complete()
 	if err != nil {
 		return err
@@ -266,8 +301,27 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	return c.writeKubeconfig("https://"+addr, token)
 }
 
+// listen opens the API server's address here, and one on the machines' network.
+func (c *controlPlane) listen(ctx context.Context, addr string) (net.Listener, error) {
+	inside, err := c.network.Listen(ctx, net.JoinHostPort(network.Gateway, "6443"))
+	if err != nil {
+		return nil, fmt.Errorf("listening on the machines' network: %w", err)
+	}
+	here, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, errors.Join(err, inside.Close())
+	}
+	c.inside = "https://" + inside.Addr().String()
+	return network.Merge(here, inside), nil
+}
+
+// certificate returns the path of what the API server's certificate is checked with.
+func (c *controlPlane) certificate() string {
+	return filepath.Join(c.path("certificates"), "apiserver.crt")
+}
+
 func (c *controlPlane) writeKubeconfig(server, token string) error {
-	ca, err := os.ReadFile(filepath.Join(c.path("certificates"), "apiserver.crt"))
+	ca, err := os.ReadFile(c.certificate())
 	if err != nil {
 		return err
 	}
@@ -296,8 +350,10 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	o.ParsedFlags = &sets
 	err = parse(sets, append(c.fast(),
 		"--service-account-private-key-file="+c.path("service-accounts.key"),
-		"--root-ca-file="+filepath.Join(c.path("certificates"), "apiserver.crt"),
+		"--root-ca-file="+c.certificate(),
 		"--use-service-account-credentials=false",
+		"--cluster-signing-cert-file="+c.authority.certificate,
+		"--cluster-signing-key-file="+c.authority.key,
 		"--node-monitor-period=1s",
 		"--node-monitor-grace-period="+strconv.Itoa(int(silence/time.Second))+"s",
 	))

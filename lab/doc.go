@@ -3,6 +3,7 @@
 //
 //	lab serve --dir DIR          runs until its standard input is closed or it is told to stop
 //	lab kubectl ARGS...          is kubectl, of the same version
+//	lab kubelet ARGS...          is a real kubelet, of the same version
 //
 // When everything is up it prints one line of JSON (Ready) to its standard output. It listens on 127.0.0.1 only, logs to DIR/lab.log
 // and keeps everything it writes below DIR.
@@ -14,6 +15,15 @@
 //	any other value, or no label       no kubelet: a new node never becomes Ready, a Ready one is found Unknown some seconds later
 //
 // Pods take their whole grace period to end, and those of Jobs complete at once.
+//
+// With --packages DIR, a folder with containerd, runc and CNI plugins, there are real nodes as
+// well: machines in namespaces, on a network of their own, that run their user data, with
+// containerd and this program's kubelet (packages machine and network). They are started and
+// stopped by HTTP on DIR/machines.sock. A kubelet joins with the token that Ready states: it
+// is authorized as a node and gets its certificate signed. Real nodes need Linux and root.
+//
+// Not there: kube-proxy and so Services, DNS, volumes of the cloud, shutdown that kubelets
+// wait for, and fewer processors than the machine has.
 //
 // It is a module of its own because it is large: building it takes minutes, so it is built once and kept (package internal/lab of the
 // main module), and nothing in the main module depends on it.

@@ -17,6 +17,9 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"github.com/muster-dev/muster/lab/network"
 )
 
 // Ready is what the lab prints when it is up; of a Prometheus alone, only its URL and the time are told.
@@ -24,16 +27,40 @@ type Ready struct {
 	Kubeconfig   string            `json:"kubeconfig,omitempty"`   // path; its user may do everything
 	StateMetrics string            `json:"stateMetrics,omitempty"` // HOST:PORT of kube-state-metrics
 	Prometheus   string            `json:"prometheus"`             // URL
+	JoinToken    string            `json:"joinToken,omitempty"`    // that a kubelet may bootstrap with
+	Server       string            `json:"server,omitempty"`       // URL of the API on the machines' network
 	Seconds      float64           `json:"seconds"`                // that it took
 	Versions     map[string]string `json:"versions,omitempty"`     // by component
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
+	command := ""
+	if len(os.Args) > 1 {
+		command = os.Args[1]
+	}
+	if filepath.Base(os.Args[0]) == "k3s" { // the name by which a machine's user data knows it
+		command += " of K3s"
+	}
+	var err error
+	switch command {
+	case "kubectl":
 		os.Args = os.Args[1:]
 		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
+	case "kubelet":
+		os.Args = os.Args[1:]
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
+	case "agent of K3s":
+		err = agent(context.Background())
+	case "machine":
+		err = bootMachine()
+	case "init":
+		err = initialize()
+	case "sweep":
+		err = sweep()
+	default:
+		err = run(os.Args[1:])
 	}
-	if err := run(os.Args[1:]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1)
 	}
@@ -48,6 +75,8 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("lab "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
 	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
+	packages := flags.String("packages", "", "folder of a container runtime's packages, for real machines; without it there are none")
+	aws := flags.String("aws", "", "URL of a region's APIs, which real machines reach by the names of AWS")
 	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
 	var targets []target
 	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
@@ -84,7 +113,7 @@ func run(args []string) error {
 	if err := logTo(logs); err != nil {
 		return err
 	}
-	return serve(ctx, *dir, *listen, *interval, targets)
+	return serve(ctx, settings{*dir, *listen, *interval, targets, *packages, *aws})
 }
 
 // logTo sends the components' logs to a file; klog has no other way than its flags.
@@ -100,10 +129,25 @@ func logTo(w io.Writer) error {
 	return nil
 }
 
-func serve(ctx context.Context, dir, listen string, interval time.Duration, targets []target) error {
+// settings are those of a lab.
+type settings struct {
+	dir      string
+	listen   string // of Prometheus
+	interval time.Duration
+	targets  []target
+	packages string // of machines; empty: there are none
+	aws      string // URL of the region's APIs, for the machines
+}
+
+func serve(ctx context.Context, s settings) (err error) {
 	begin := time.Now()
-	c := newControlPlane(dir)
+	c := newControlPlane(s.dir)
 	defer c.stop()
+	if s.packages != "" {
+		if c.network, err = network.New(); err != nil {
+			return err
+		}
+	}
 	if err := c.start(ctx); err != nil {
 		return err
 	}
@@ -111,12 +155,21 @@ func serve(ctx context.Context, dir, listen string, interval time.Duration, targ
 	if err != nil {
 		return fmt.Errorf("kube-state-metrics: %w", err)
 	}
-	p, err := startPrometheus(filepath.Join(dir, "prometheus"), listen, interval, append(targets, target{"kube-state-metrics", ksm}))
+	p, err := startPrometheus(filepath.Join(s.dir, "prometheus"), s.listen, s.interval, append(s.targets, target{"kube-state-metrics", ksm}))
 	if err != nil {
 		return fmt.Errorf("prometheus: %w", err)
 	}
 	defer p.stop()
-	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, Seconds: time.Since(begin).Seconds(), Versions: versions()}
+	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, JoinToken: c.token.String(), Versions: versions()}
+	if s.packages != "" {
+		m, err := startMachines(ctx, c, s.packages, s.aws)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.close()) }()
+		ready.Server = c.inside
+	}
+	ready.Seconds = time.Since(begin).Seconds()
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-// Package lab runs the laboratory: a real Kubernetes control plane with simulated kubelets, in a process of its own. The program is a
+// Package lab runs the laboratory: a real Kubernetes control plane in a process of its own, with simulated kubelets and, with
+// Options.RealNodes, with machines in namespaces that boot and join it by a real kubelet and container runtime. The program is a
 // module of its own (folder lab), because building it takes minutes; this package builds it once into a cache outside the checkout,
 // keyed by its sources and the Go version, and starts, waits for and stops it.
 //
@@ -19,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,16 +53,22 @@ type Lab struct {
 	Kubeconfig   string            // path; its user may do everything
 	StateMetrics string            // HOST:PORT of kube-state-metrics
 	Prometheus   string            // URL of a Prometheus that reads kube-state-metrics every second
+	Server       string            // URL of the API on the network of real nodes; empty without them
+	JoinToken    string            // with which a kubelet may ask for its certificate, and nothing else
 	Seconds      float64           // that the start took
 	Versions     map[string]string // by component
 
 	binary  string
+	dir     string
+	real    bool // nodes
 	process *process
 }
 
 // Options of a laboratory. The zero value works.
 type Options struct {
-	Scrape map[string]string // further targets of Prometheus: HOST:PORT by job
+	Scrape    map[string]string // further targets of Prometheus: HOST:PORT by job
+	AWS       string            // URL of a region's APIs, which real nodes reach by the names of AWS
+	RealNodes bool              // Boot may be called; the error of RealNodes says what that takes
 }
 
 // Source returns the folder of the lab's module, looked for beside the working directory and its parents.
@@ -84,26 +92,29 @@ func Source() (string, error) {
 func Binary(source string) (string, error) {
 	h := sha256.New()
 	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, Kubernetes))
-	files, err := os.ReadDir(source)
+	err := filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		h.Write(fmt.Appendln(nil, strings.TrimPrefix(path, source), len(b)))
+		h.Write(b)
+		return err
+	})
 	if err != nil {
 		return "", err
-	}
-	for _, f := range files {
-		if f.IsDir() || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(source, f.Name()))
-		if err != nil {
-			return "", err
-		}
-		h.Write(fmt.Appendln(nil, f.Name(), len(b)))
-		h.Write(b)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(cache, "muster-ci", "lab-"+hex.EncodeToString(h.Sum(nil))[:16], "lab"), nil
+}
+
+// keyOf names what is made of some texts.
+func keyOf(texts []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\n")))
+	return hex.EncodeToString(sum[:])[:16]
 }
 
 // Build builds the program unless that has been done, and returns where it is. It takes minutes the first time; output gets what the
@@ -123,16 +134,25 @@ func Build(ctx context.Context, output io.Writer) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 		return "", err
 	}
+	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + Kubernetes
+	// The program of the pods first: where the other one is, it is too.
+	if err := build(ctx, source, "./pod", filepath.Join(filepath.Dir(binary), "pod"), "-s -w", output, "CGO_ENABLED=0"); err != nil {
+		return "", err
+	}
+	return binary, build(ctx, source, ".", binary, flags, output)
+}
+
+// build builds a program of the lab's module.
+func build(ctx context.Context, source, pkg, binary, flags string, output io.Writer, env ...string) error {
 	unfinished := fmt.Sprintf("%s.%d", binary, os.Getpid()) // so that another build at the same time does no harm
 	defer func() { _ = os.Remove(unfinished) }()            // it is there only if something failed
-	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + Kubernetes
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, ".")
-	build.Dir, build.Stdout, build.Stderr = source, output, output
-	build.Env = append(os.Environ(), "GOWORK=off") // the lab is outside of the workspace
-	if err := build.Run(); err != nil {
-		return "", fmt.Errorf("building the lab in %s: %w", source, err)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, pkg)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = source, output, output
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...) // the lab is outside of the workspace
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the lab in %s: %w", source, err)
 	}
-	return binary, os.Rename(unfinished, binary)
+	return os.Rename(unfinished, binary)
 }
 
 // Built returns the program, or the reason for which there is none, in plain words.
@@ -154,8 +174,16 @@ func Built() (binary, reason string) {
 // Run starts a laboratory that writes below dir, an existing folder, and waits until it is up. Stop stops it; so does the end of this
 // process, however it ends.
 func Run(ctx context.Context, binary, dir string, o Options) (*Lab, error) {
-	l := &Lab{binary: binary}
-	p, err := start(ctx, binary, append([]string{"serve", "--dir", dir}, o.args()...), l)
+	l := &Lab{binary: binary, dir: dir, real: o.RealNodes}
+	args := append([]string{"serve", "--dir", dir}, o.args()...)
+	if o.RealNodes {
+		packages, err := nodePackages(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("starting the lab: %w", err)
+		}
+		args = append(args, "--packages", packages)
+	}
+	p, err := start(ctx, binary, args, l)
 	if err != nil {
 		return nil, fmt.Errorf("starting the lab, see %s: %w", filepath.Join(dir, "lab.log"), err)
 	}
@@ -167,11 +195,26 @@ func (o Options) args() (args []string) {
 	for job, addr := range o.Scrape {
 		args = append(args, "--scrape", job+"="+addr)
 	}
+	if o.AWS != "" {
+		args = append(args, "--aws", o.AWS)
+	}
 	return args
 }
 
-// Stop stops the laboratory and waits for its end. It may be called more than once.
-func (l *Lab) Stop() { l.process.stop() }
+// Stop stops the laboratory and waits for its end, and removes what real nodes have left
+// if it was killed. It may be called more than once.
+func (l *Lab) Stop() {
+	l.process.stop()
+	if l.real {
+		_ = l.sweep() // the next lab sweeps too
+	}
+}
+
+// PID returns the number of the laboratory's process.
+func (l *Lab) PID() int { return l.process.cmd.Process.Pid }
+
+// Kill ends the laboratory by SIGKILL, and its real nodes with it. Stop is still to be called.
+func (l *Lab) Kill() { l.process.kill() }
 
 // Prometheus is a Prometheus in a process of its own, beside the laboratory's, which can be killed alone.
 type Prometheus struct {

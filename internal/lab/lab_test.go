@@ -39,6 +39,14 @@ func TestTheProgramIsKnownByItsSources(t *testing.T) {
 	if two == one || path() == two {
 		t.Error("a change of its sources did not")
 	}
+	three := path()
+	if err := os.Mkdir(filepath.Join(dir, "machine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "machine", "root.go"), "package machine")
+	if path() == three {
+		t.Error("a change in a folder of its sources did not")
+	}
 }
 
 func TestTheSourcesAreFoundFromAnywhereInTheCheckout(t *testing.T) {

@@ -1,8 +1,11 @@
-// Command build builds the laboratory unless that has been done, and prints where it is. See package lab.
+// Command build builds the laboratory unless that has been done, and prints where it is. With --real-nodes it also fetches what real
+// nodes are made of. See package lab.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"time"
@@ -11,8 +14,16 @@ import (
 )
 
 func main() {
-	begin := time.Now()
-	path, err := lab.Build(context.Background(), os.Stderr)
+	realNodes := flag.Bool("real-nodes", false, "also fetch the packages of real nodes, and fail where they can't be had")
+	flag.Parse()
+	begin, ctx := time.Now(), context.Background()
+	path, err := lab.Build(ctx, os.Stderr)
+	if err == nil && *realNodes {
+		err = lab.RealNodes(ctx)
+	}
+	if flag.NArg() > 0 {
+		err = errors.New("usage: build [--real-nodes]")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -22,6 +22,10 @@ func Start(t testing.TB, o lab.Options) *lab.Lab {
 	t.Helper()
 	component.Using(t, "Kubernetes", lab.Kubernetes)
 	binary, reason := lab.Built()
+	if o.RealNodes {
+		component.Need(t, lab.RealNodes(t.Context()))
+		component.Using(t, "containerd", lab.Containerd)
+	}
 	switch {
 	case reason == "":
 	case os.Getenv("MUSTER_REQUIRE") == "all":

@@ -18,6 +18,7 @@ type API struct {
 	calls   callLog
 	faults  faults
 	queues  *queues
+	keys    *keys
 	actions map[string]func(*request) (any, error) // by permission
 }
 
@@ -27,12 +28,13 @@ func New(w *sim.Simulator, o Options) *API {
 	a := &API{clock: w.Clock()}
 	a.faults.denied = map[string]bool{}
 	a.queues = newQueues(a.clock, o.PollUnit)
-	a.actions = actions(newCompute(w, o), keys{o.Parameters, o.Secrets}, a.queues)
+	a.keys = &keys{parameters: o.Parameters, secrets: o.Secrets}
+	a.actions = actions(newCompute(w, o), a.keys, a.queues)
 	return a
 }
 
 // actions returns what answers the requests of all services, by permission.
-func actions(c *compute, k keys, q *queues) map[string]func(*request) (any, error) {
+func actions(c *compute, k *keys, q *queues) map[string]func(*request) (any, error) {
 	return map[string]func(*request) (any, error){
 		"ec2:RunInstances":                   c.runInstances,
 		"ec2:DescribeInstances":              c.describeInstances,
@@ -74,6 +76,9 @@ func (a *API) Permissions() []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// PutParameter sets a parameter of SSM, by name, or by name:version.
+func (a *API) PutParameter(name, value string) { a.keys.put(name, value) }
 
 // Send puts a message into a queue; queues come into being when they are named.
 func (a *API) Send(queueURL, body string) { a.queues.send(queueURL, body) }

@@ -14,7 +14,12 @@ import (
 
 func region(t *testing.T) (*awsapi.API, func(target, body string) (int, string)) {
 	t.Helper()
-	api := awsapi.New(sim.New(sim.Options{Policy: nodes.DefaultPolicy()}), awsapi.Options{Foreign: []nodes.Instance{{ID: "i-fab", State: nodes.StateRunning}}})
+	return regionOf(t, awsapi.Options{Foreign: []nodes.Instance{{ID: "i-fab", State: nodes.StateRunning}}})
+}
+
+func regionOf(t *testing.T, o awsapi.Options) (*awsapi.API, func(target, body string) (int, string)) {
+	t.Helper()
+	api := awsapi.New(sim.New(sim.Options{Policy: nodes.DefaultPolicy()}), o)
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
 	return api, func(target, body string) (int, string) {

@@ -68,7 +68,8 @@ func (c *compute) runInstances(r *request) (any, error) {
 	if err := c.knownImage(r); err != nil {
 		return nil, err
 	}
-	if data, err := base64.StdEncoding.DecodeString(r.get("UserData")); err != nil || len(data) > 16<<10 {
+	data, err := base64.StdEncoding.DecodeString(r.get("UserData"))
+	if err != nil || len(data) > 16<<10 {
 		return nil, refused("InvalidParameterValue", "User data is limited to 16384 bytes, encoded in base64")
 	}
 	market := nodes.OnDemand
@@ -100,6 +101,9 @@ func (c *compute) runInstances(r *request) (any, error) {
 	c.mu.Lock()
 	c.tags[in.ID] = tags
 	c.mu.Unlock()
+	if m := c.options.Machines; m != nil {
+		m.Launch(in, cmp.Or(string(data), c.options.UserData[req.Template.ID+"/"+req.Template.Version]))
+	}
 	return runInstancesResponse{RequestID: "simulated", ID: "r-" + strings.TrimPrefix(in.ID, "i-"), Owner: account, Instances: []wireVM{c.wire(in)}}, nil
 }
 
@@ -406,6 +410,11 @@ func (c *compute) getConsoleOutput(r *request) (any, error) {
 	d, err := c.client.Diagnose(r.ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	if m := c.options.Machines; m != nil {
+		if output, ok := m.Console(r.ctx, id); ok {
+			d.Console = output
+		}
 	}
 	return getConsoleOutputResponse{RequestID: "simulated", ID: id, Timestamp: c.region.Clock().Now().UTC().Format("2006-01-02T15:04:05.000Z"), Output: base64.StdEncoding.EncodeToString([]byte(d.Console))}, nil
 }

@@ -3,6 +3,7 @@ package awsapi
 import (
 	"encoding/xml"
 	"strings"
+	"sync"
 )
 
 type getCallerIdentityResponse struct {
@@ -19,12 +20,22 @@ func getCallerIdentity(*request) (any, error) {
 
 // keys is SSM's Parameter Store and Secrets Manager.
 type keys struct {
+	mu                  sync.Mutex        // for parameters
 	parameters, secrets map[string]string // by name
 }
 
-func (k keys) getParameter(r *request) (any, error) {
+// put sets a parameter.
+func (k *keys) put(name, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.parameters[name] = value
+}
+
+func (k *keys) getParameter(r *request) (any, error) {
 	name := r.get("Name")
+	k.mu.Lock()
 	value, ok := k.parameters[name]
+	k.mu.Unlock()
 	if !ok {
 		return nil, refused("ParameterNotFound", "")
 	}
@@ -32,7 +43,7 @@ func (k keys) getParameter(r *request) (any, error) {
 	return map[string]any{"Parameter": map[string]any{"Name": bare, "Type": "SecureString", "Value": value, "Version": 1}}, nil
 }
 
-func (k keys) getSecretValue(r *request) (any, error) {
+func (k *keys) getSecretValue(r *request) (any, error) {
 	name := r.get("SecretId")
 	value, ok := k.secrets[name]
 	if !ok {

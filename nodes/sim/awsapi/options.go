@@ -2,6 +2,8 @@ package awsapi
 
 import (
 	"cmp"
+	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,9 +21,23 @@ type Options struct {
 	Images             []string          // IDs of images; nil: every image exists
 	TemplateInterfaces bool              // launch templates have a network interface, beside which a launch may name no subnet
 	Templates          map[string]string // image by launch template and version, TEMPLATE/VERSION; nil: every template exists
+	UserData           map[string]string // of launch templates, by TEMPLATE/VERSION; a launch with its own has that
+	Machines           Machines          // behind the instances that are launched; nil: there are none
 	Foreign            []nodes.Instance  // instances of others, which carry no tag
 	Actor              string            // in the ledger; "": aws
 	PollUnit           time.Duration     // how long a second of long polling takes; 0: a second
+}
+
+// Machines run what the region's instances are told to. The simulator keeps to itself what
+// becomes of an instance: its ledger says when one ends, and so has to be switched off.
+// Methods may be called by several goroutines.
+type Machines interface {
+	// Launch starts a machine for an instance, unless it has one: a launch may be repeated.
+	// It returns before the machine has booted.
+	Launch(in nodes.Instance, userData string)
+	// Console returns what the machine of an instance has written to its console; ok is
+	// false if it has none.
+	Console(ctx context.Context, instanceID string) (output string, ok bool)
 }
 
 // withDefaults returns the options with the values that the zero ones stand for in a cluster.
@@ -34,6 +50,10 @@ func (o Options) withDefaults(cluster string) Options {
 	}
 	if o.ServerTag == (Tag{}) {
 		o.ServerTag = Tag{"muster.dev/role", "control-plane"}
+	}
+	o.Parameters = maps.Clone(o.Parameters)
+	if o.Parameters == nil {
+		o.Parameters = map[string]string{}
 	}
 	o.Foreign = slices.Clone(o.Foreign)
 	for i := range o.Foreign {

@@ -42,6 +42,7 @@ type Options struct {
 	Speed      float64           // seconds of the region for each second, 1 or more; 0: 1. Config's node plane keeps to 1
 	History    time.Duration     // how long the region has been there when it starts, and its metrics with it
 	Parameters map[string]string // of SSM, by name
+	Machines   awsapi.Machines   // behind the instances; nil: there are none
 }
 
 // Region is a region that runs. It is made by Start.
@@ -75,7 +76,7 @@ func Start(o Options) (*Region, error) {
 	}
 	o.Sim.Start = time.Now().Add(-o.History)
 	r := &Region{o: o, Simulator: sim.New(o.Sim)}
-	r.AWS = awsapi.New(r.Simulator, awsapi.Options{Parameters: o.Parameters})
+	r.AWS = awsapi.New(r.Simulator, awsapi.Options{Parameters: o.Parameters, Machines: o.Machines})
 	r.Kube = kubeapi.New(r.Simulator.Client("kubernetes", nil))
 	r.Prometheus = promapi.New(promapi.Options{Interval: o.Scrape})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,0 +1,172 @@
+// Package instances boots a real machine of a laboratory for each instance that a simulated
+// region launches, with the user data of the launch. What the cloud does to the instance
+// happens to the machine: its console is the instance's, and its power is cut when the
+// instance is terminated or taken away.
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
+)
+
+// look is the time between looks at the region.
+const look = 50 * time.Millisecond
+
+// Options of Instances. The zero value works.
+type Options struct {
+	Region string                 // name; "": local
+	Memory func(typ string) int64 // of an instance type, bytes; nil: 2 GiB
+}
+
+// Instances are the machines behind a region's instances. They are made by New and given to
+// the region as region.Options.Machines; Attach connects them with the region's simulator
+// and a laboratory.
+type Instances struct {
+	o Options
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	lab     *lab.Lab // nil before Attach
+	waiting []lab.Machine
+	known   map[string]chan struct{} // by instance; closed once its machine was started
+	errs    []error
+}
+
+// New returns no machines yet. What is launched before Attach boots then.
+func New(o Options) *Instances {
+	if o.Region == "" {
+		o.Region = "local"
+	}
+	if o.Memory == nil {
+		o.Memory = func(string) int64 { return 2 << 30 }
+	}
+	i := &Instances{o: o, known: map[string]chan struct{}{}}
+	i.ctx, i.stop = context.WithCancel(context.Background())
+	return i
+}
+
+// Attach boots machines in a laboratory, which needs Options.RealNodes and the region's URL
+// in Options.AWS, and begins to follow the region.
+func (i *Instances) Attach(l *lab.Lab, s *sim.Simulator) {
+	i.mu.Lock()
+	i.lab = l
+	waiting := i.waiting
+	i.waiting = nil
+	i.mu.Unlock()
+	for _, m := range waiting {
+		i.boot(m)
+	}
+	i.running.Go(func() { i.follow(s) })
+}
+
+// Launch boots the machine of an instance, unless it has been. It implements awsapi.Machines.
+func (i *Instances) Launch(in nodes.Instance, userData string) {
+	m := lab.Machine{ID: in.ID, Memory: i.o.Memory(in.Type), UserData: userData, Zone: in.Zone, Region: i.o.Region, Type: in.Type}
+	i.mu.Lock()
+	if i.known[in.ID] != nil {
+		i.mu.Unlock()
+		return
+	}
+	i.known[in.ID] = make(chan struct{})
+	attached := i.lab != nil
+	if !attached {
+		i.waiting = append(i.waiting, m)
+	}
+	i.mu.Unlock()
+	if attached {
+		i.boot(m)
+	}
+}
+
+// boot starts a machine in the background: an API answers a launch before that.
+func (i *Instances) boot(m lab.Machine) {
+	i.running.Go(func() {
+		i.mu.Lock()
+		started, l := i.known[m.ID], i.lab
+		i.mu.Unlock()
+		defer close(started)
+		if _, err := l.Boot(i.ctx, m); err != nil {
+			i.failed(err)
+		}
+	})
+}
+
+// failed keeps an error for Close, unless it is of the end itself.
+func (i *Instances) failed(err error) {
+	if i.ctx.Err() != nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.errs = append(i.errs, err)
+}
+
+// Console returns what an instance's machine has written. It implements awsapi.Machines.
+func (i *Instances) Console(ctx context.Context, instanceID string) (output string, ok bool) {
+	i.mu.Lock()
+	started, l := i.known[instanceID], i.lab
+	i.mu.Unlock()
+	if started == nil || l == nil {
+		return "", false
+	}
+	s, err := l.Inspect(ctx, instanceID)
+	return s.Console, err == nil
+}
+
+// follow cuts the power of machines whose instances end.
+func (i *Instances) follow(s *sim.Simulator) {
+	t := time.NewTicker(look)
+	defer t.Stop()
+	seen := 0
+	for {
+		for _, e := range s.Ledger()[seen:] {
+			seen++
+			if e.Kind == sim.Terminated || e.Kind == sim.TakenAway {
+				i.running.Go(func() { i.end(e.Instance) })
+			}
+		}
+		select {
+		case <-i.ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// end cuts the power of a machine, once it was started.
+func (i *Instances) end(id string) {
+	i.mu.Lock()
+	started, l := i.known[id], i.lab
+	i.mu.Unlock()
+	if started == nil {
+		return // it was there before the region had machines
+	}
+	select {
+	case <-started:
+	case <-i.ctx.Done():
+		return
+	}
+	if err := l.CutPower(i.ctx, id); err != nil && !errors.Is(err, lab.ErrNoMachine) { // that one did not start
+		i.failed(fmt.Errorf("ending the machine of an instance: %w", err))
+	}
+}
+
+// Close stops following the region, which is to be closed before, and returns what went
+// wrong meanwhile. The machines end with the laboratory.
+func (i *Instances) Close() error {
+	i.stop()
+	i.running.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return errors.Join(i.errs...)
+}

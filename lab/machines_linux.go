@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-dev/muster/lab/machine"
+	"github.com/muster-dev/muster/lab/metadata"
+)
+
+// machines is the lab's real machines, and the address by which they are started and
+// stopped: HTTP on a socket in the lab's folder.
+type machines struct {
+	fleet    *machine.Fleet
+	services *services
+	server   *http.Server
+}
+
+// k3sInstaller stands in for K3s' own, on a machine without systemd: it starts the agent
+// and starts it again when it ends.
+const k3sInstaller = `#!/bin/sh
+# Stands in for the installer of K3s: starts the agent, as its service would.
+set -e
+(while :; do
+	/usr/local/bin/k3s $INSTALL_K3S_EXEC >>/var/log/k3s.log 2>&1 || :
+	echo "k3s has ended" >/dev/console
+	sleep 5
+done) </dev/null >/dev/null 2>&1 &
+`
+
+// startMachines prepares machines that have the packages of a folder, and serves socket.
+func startMachines(ctx context.Context, c *controlPlane, packages, aws string) (*machines, error) {
+	dir := c.dir
+	images, image := filepath.Join(dir, "images"), filepath.Join(dir, "image")
+	if err := writeMachineImage(image, images, c.certificate()); err != nil {
+		return nil, fmt.Errorf("making the machines' image: %w", err)
+	}
+	trust, err := os.ReadFile(c.authority.certificate)
+	if err != nil {
+		return nil, err
+	}
+	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Trust: string(trust), Domain: metadata.Domain,
+		Lower: []string{filepath.Join(image, "usr"), filepath.Join(packages, "usr")}})
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServices(ctx, c.network, fleet, c.authority, aws)
+	if err != nil {
+		return nil, errors.Join(err, fleet.Close())
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(dir, "machines.sock"))
+	if err != nil {
+		return nil, errors.Join(err, s.close(), fleet.Close())
+	}
+	m := &machines{fleet: fleet, services: s}
+	m.server = &http.Server{Handler: m.handler(), ReadHeaderTimeout: time.Second}
+	go func() { _ = m.server.Serve(l) }()
+	return m, nil
+}
+
+// writeMachineImage writes what a machine image brings beside the packages: K3s' names, and
+// the container images.
+func writeMachineImage(image, images, certificate string) error {
+	bin, ca := filepath.Join(image, "usr", "local", "bin"), filepath.Join(image, apiCertificate)
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.MkdirAll(filepath.Dir(ca), 0o755), os.MkdirAll(images, 0o755)); err != nil {
+		return err
+	}
+	trusted, err := os.ReadFile(certificate)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.Symlink(machine.Program, filepath.Join(bin, "k3s")),
+		os.WriteFile(filepath.Join(bin, "k3s-install.sh"), []byte(k3sInstaller), 0o755),
+		os.WriteFile(ca, trusted, 0o644),
+		writeImages(filepath.Join(images, "pod.tar"), filepath.Join(filepath.Dir(program), "pod"),
+			map[string][]string{pauseImage: {"pause"}, podImage: {"serve", "0s"}}))
+}
+
+func (m *machines) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /machines", m.start)
+	mux.HandleFunc("GET /machines/{id}", m.show)
+	mux.HandleFunc("DELETE /machines/{id}", m.stop)
+	return mux
+}
+
+// shown is a machine as the lab's users see it.
+type shown struct {
+	Address string `json:"address"` // on the machines' network
+	PID     int    `json:"pid"`     // of its first process, as the lab's machine sees it
+	Running bool   `json:"running"`
+	Console string `json:"console"` // the end of what was written to it
+}
+
+func answer(w http.ResponseWriter, m *machine.Machine, err error) {
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case m == nil:
+		http.Error(w, "there is no such machine", http.StatusNotFound)
+	default:
+		_ = json.NewEncoder(w).Encode(shown{m.Address, m.PID, m.Running(), m.Output()}) // the client may have gone
+	}
+}
+
+func (m *machines) start(w http.ResponseWriter, r *http.Request) {
+	var s machine.Spec
+	if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
+		answer(w, nil, err)
+		return
+	}
+	started, err := m.fleet.Start(s)
+	answer(w, started, err)
+}
+
+func (m *machines) show(w http.ResponseWriter, r *http.Request) {
+	answer(w, m.fleet.Find(r.PathValue("id")), nil)
+}
+
+func (m *machines) stop(w http.ResponseWriter, r *http.Request) {
+	found := m.fleet.Find(r.PathValue("id"))
+	if found == nil {
+		answer(w, nil, nil)
+		return
+	}
+	answer(w, found, m.fleet.Stop(r.PathValue("id")))
+}
+
+// close stops all machines.
+func (m *machines) close() error {
+	return errors.Join(m.server.Close(), m.services.close(), m.fleet.Close())
+}

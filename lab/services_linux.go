@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"github.com/muster-dev/muster/lab/machine"
+	"github.com/muster-dev/muster/lab/metadata"
+	"github.com/muster-dev/muster/lab/network"
+)
+
+// services are what a cloud offers to its machines, on their network: metadata, and the
+// region's APIs behind certificates that the machines trust.
+type services struct{ all []*http.Server }
+
+// startServices serves the machines of a fleet. aws is the URL of the region's APIs; without
+// one there is only the metadata service.
+func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet, a authority, aws string) (*services, error) {
+	s := &services{}
+	find := func(address string) (metadata.Instance, bool) {
+		m := fleet.At(address)
+		if m == nil {
+			return metadata.Instance{}, false
+		}
+		return metadata.Instance{ID: m.Spec.ID, Address: address, Zone: m.Spec.Zone, Region: m.Spec.Region, Type: m.Spec.Type, UserData: m.Spec.UserData}, true
+	}
+	if err := s.serve(ctx, n, net.JoinHostPort(network.Metadata, "80"), metadata.New(find), nil); err != nil {
+		return nil, fmt.Errorf("starting the metadata service: %w", err)
+	}
+	if aws == "" {
+		return s, nil
+	}
+	target, err := url.Parse(aws)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--aws %s: %w", aws, err), s.close())
+	}
+	names := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.issue(h.ServerName) }}
+	if err := s.serve(ctx, n, net.JoinHostPort(network.Gateway, "443"), httputil.NewSingleHostReverseProxy(target), names); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the region's services: %w", err), s.close())
+	}
+	return s, nil
+}
+
+func (s *services) serve(ctx context.Context, n *network.Network, address string, h http.Handler, secure *tls.Config) error {
+	l, err := n.Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	s.all = append(s.all, server)
+	go func() { _ = server.Serve(l) }()
+	return nil
+}
+
+func (s *services) close() error {
+	var errs []error
+	for _, server := range s.all {
+		errs = append(errs, server.Close())
+	}
+	return errors.Join(errs...)
+}
