@@ -43,8 +43,8 @@ func Contenders() []Contender {
 // handoffs, which a disk doesn't decide.
 func onNATS(replicas int, sync string) []Contender {
 	all := []Contender{
-		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1)},
-		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8)},
+		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1, rawConsumers)},
+		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8, rawConsumers)},
 		{Name: "muster", start: startMuster},
 		{Name: "muster, 4 shards", shards: 4, start: startMuster},
 		{Name: "muster, 8 shards", shards: 8, start: startMuster},
@@ -64,7 +64,7 @@ func onNATS(replicas int, sync string) []Contender {
 			Contender{Name: "recreated, as pcgroups", start: startRecreated(false)})
 	}
 	if sync == alwaysSync {
-		all = append(all, Contender{Name: "raw JetStream, 1 stream, batches", static: true, batched: true, start: startRaw(1)})
+		all = append(all, Contender{Name: "raw JetStream, 1 stream, batches", static: true, batched: true, start: startRaw(1, rawConsumers)})
 	}
 	for i := range all {
 		all[i].Replicas, all[i].Sync = replicas, sync

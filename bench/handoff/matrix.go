@@ -54,14 +54,17 @@ func (l Load) lighter(replicas int, sync string) Load {
 // every write, publishers on NATS use atomic batches: the server syncs once for each.
 func matrix(replicas int, sync string) []Contender {
 	all := []Contender{
-		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1)},
-		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8)},
+		{Name: "raw JetStream, 1 stream", static: true, start: startRaw(1, rawConsumers)},
+		{Name: "raw JetStream, 8 streams", static: true, start: startRaw(8, rawConsumers)},
 	}
+	// About 64 to 80 consumers a stream, and with one replica, where a stream costs little, 16.
+	shapes := []struct{ slots, shards int }{{64, 0}, {512, 8}, {1280, 16}}
 	if replicas == 1 {
-		all = append(all, Contender{Name: "muster, 512 slots, defaults", slots: 512, start: startMuster})
+		all = append(all, Contender{Name: "raw JetStream, 32 streams", static: true, start: startRaw(32, rawConsumers/4)},
+			Contender{Name: "muster, 512 slots, defaults", slots: 512, start: startMuster})
+		shapes = append(shapes, struct{ slots, shards int }{512, 32})
 	}
-	// About 64 to 80 consumers a stream.
-	for _, m := range []struct{ slots, shards int }{{64, 0}, {512, 8}, {1280, 16}} {
+	for _, m := range shapes {
 		name := fmt.Sprintf("muster, %d slots, %d shards, 64 in flight", m.slots, max(1, m.shards))
 		all = append(all, Contender{Name: name, slots: m.slots, shards: m.shards, inFlight: 64, start: startMuster})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// rawGroup is JetStream without any group: work queues with 64 consumers each, that keep
+// rawGroup is JetStream without any group: work queues with up to 64 consumers each, that keep
 // their state in memory, and connections that each pull for its part of them. It has no
 // workers that could come and go, so it is the limit for those that have: publish, consume
 // and acknowledge, in the order of each key.
@@ -25,11 +25,11 @@ const (
 	rawInFlight  = 1000
 )
 
-func startRaw(streams int) func(context.Context, env) (group, error) {
+func startRaw(streams, consumers int) func(context.Context, env) (group, error) {
 	return func(ctx context.Context, e env) (group, error) {
 		g := &rawGroup{env: e}
 		g.drain = &modeDrain{
-			Mode:  Mode{InFlight: rawInFlight, Shards: streams, Slots: streams * rawConsumers, Replicas: e.replicas},
+			Mode:  Mode{InFlight: rawInFlight, Shards: streams, Slots: streams * consumers, Replicas: e.replicas},
 			batch: rawInFlight, atomic: e.batched, deliver: g.deliver,
 		}
 		if err := g.open(ctx); err != nil {
