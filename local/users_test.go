@@ -229,6 +229,7 @@ func (c *court) work() {
 	_, err = partition.Open(collects, defender.Group).Publisher(ctx)
 	c.ok(role.Collector, "preparing to publish by key", err)
 	c.collect(group, chambers)
+	c.ingest(group, replay.Chambers(5)[4])
 	calls, err := partition.Open(c.as(role.Caller), defender.Group).Caller(ctx)
 	c.ok(role.Caller, "following the map", err)
 	answer, err := calls.Call(ctx, partition.JoinKey("tool001", "chamber1"), []byte("?"))
@@ -275,7 +276,7 @@ func (c *court) work() {
 	var alarmsSeen []defender.AlarmStatus
 	c.eventually("alarms of all chambers", func() bool {
 		alarmsSeen, err = defender.ListAlarms(ctx, viewer, defender.AlarmListQuery{Limit: 100})
-		return err == nil && len(alarmsSeen) == len(chambers)
+		return err == nil && len(alarmsSeen) == len(chambers)+1 // one is of the run that was sent
 	})
 	_, err = partition.Open(viewer, defender.Group).Inspect(ctx)
 	c.ok(role.Viewer, "looking", err)

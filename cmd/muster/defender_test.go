@@ -71,7 +71,7 @@ func TestTheStatementsOfTheCassandraSchemaArePrintedWithoutAServer(t *testing.T)
 		{[]string{"--replication", "{'class': 'SimpleStrategy', 'replication_factor': 1}"}, "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};"},
 	} {
 		code, out, errs := muster(append([]string{"defender", "create-schema", "--print"}, c.args...)...)
-		if code != command.ExitOK || !strings.HasPrefix(out, "CREATE KEYSPACE IF NOT EXISTS muster ") || !strings.Contains(out, c.want) || strings.Count(out, "CREATE TABLE IF NOT EXISTS muster.") != 4 {
+		if code != command.ExitOK || !strings.HasPrefix(out, "CREATE KEYSPACE IF NOT EXISTS muster ") || !strings.Contains(out, c.want) || strings.Count(out, "CREATE TABLE IF NOT EXISTS muster.") != 5 {
 			t.Errorf("%v: exit code %d, %s\n%s", c.args, code, errs, out)
 		}
 	}
