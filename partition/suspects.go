@@ -5,7 +5,9 @@ package partition
 // it begins, and that is a write. They are at most as many as may be in flight, and each of them was
 // in the stream at the takeover: what is published since can't have made anybody fail.
 type suspects struct {
-	left int // how many of the next messages to begin may still be suspect
+	// left is how many of the next messages to begin may still be suspect. One that turns out to be
+	// settled doesn't begin, so it is none of them.
+	left int
 
 	// The first message that comes says how many its consumer has behind it. What comes after
 	// those is later than the takeover.
