@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/realdata"
 )
 
@@ -68,8 +69,8 @@ func TestWrongUsageIsTold(t *testing.T) {
 		{[]string{other}, 1, "1 experiments, want 2"},
 	} {
 		err := command(test.args, io.Discard, io.Discard)
-		if exitCode(err) != test.code || !strings.Contains(err.Error(), test.text) {
-			t.Errorf("%q: exit code %d, error %v; want %d and %q", test.args, exitCode(err), err, test.code, test.text)
+		if misuse.ExitCode(err) != test.code || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%q: exit code %d, error %v; want %d and %q", test.args, misuse.ExitCode(err), err, test.code, test.text)
 		}
 	}
 }

@@ -34,19 +34,7 @@ func main() {
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "simulate:", err)
 	}
-	os.Exit(exitCode(err))
-}
-
-func exitCode(err error) int {
-	var usage *misuse.Error
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		return 2
-	default:
-		return 1
-	}
+	os.Exit(misuse.ExitCode(err))
 }
 
 // reportSeed is that of the page. Rules were chosen with other seeds.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/misuse"
 )
 
 func TestCommand(t *testing.T) {
@@ -58,11 +59,11 @@ func TestCommand(t *testing.T) {
 		t.Parallel()
 		for _, args := range [][]string{{"--seed", "x"}, {"more"}, {"--process", "no such process"}, {"--strategies", "missing.yaml"}} {
 			err := command(append([]string{"--quick"}, args...), io.Discard, io.Discard)
-			if exitCode(err) != 2 {
+			if misuse.ExitCode(err) != 2 {
 				t.Errorf("%v: the error is %v", args, err)
 			}
 		}
-		if err := command([]string{"--beside", "missing.json"}, io.Discard, io.Discard); exitCode(err) != 1 {
+		if err := command([]string{"--beside", "missing.json"}, io.Discard, io.Discard); misuse.ExitCode(err) != 1 {
 			t.Errorf("a missing file: the error is %v", err)
 		}
 	})

@@ -26,19 +26,7 @@ func main() {
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "tennessee:", err)
 	}
-	os.Exit(exitCode(err))
-}
-
-func exitCode(err error) int {
-	var usage *misuse.Error
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		return 2
-	default:
-		return 1
-	}
+	os.Exit(misuse.ExitCode(err))
 }
 
 // command judges the files and writes the page.

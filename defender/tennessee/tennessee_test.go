@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/misuse"
 )
 
 // generated returns a file of a plant with runs of three minutes, most of which are there to
@@ -101,8 +102,8 @@ func TestWrongUsageIsTold(t *testing.T) {
 		{[]string{other}, 1, "give a file of generate.py"},
 	} {
 		err := command(test.args, io.Discard, io.Discard)
-		if exitCode(err) != test.code || err == nil || !strings.Contains(err.Error(), test.text) {
-			t.Errorf("%q: exit code %d, error %v; want %d and %q", test.args, exitCode(err), err, test.code, test.text)
+		if misuse.ExitCode(err) != test.code || err == nil || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%q: exit code %d, error %v; want %d and %q", test.args, misuse.ExitCode(err), err, test.code, test.text)
 		}
 	}
 }

@@ -384,7 +384,7 @@ func TestUsage(t *testing.T) {
 		"river", "=" + dir, "a=", "gone=" + dir + "/gone", "f=" + file, "b=" + dir, "b@1=" + dir, "c@1@then=" + dir,
 	}
 	_, err := parse(args)
-	same(t, "exit code", exitCode(err), 2)
+	same(t, "exit code", misuse.ExitCode(err), 2)
 	for _, want := range []string{
 		`"river" is not a directory with a name`, `"=` + dir + `" is not`, `"a=" is not`,
 		`"gone=` + dir + `/gone": looking for the directory`, `f=` + file + `": ` + file + ` is a file`,
@@ -397,9 +397,9 @@ func TestUsage(t *testing.T) {
 	}
 
 	_, err = parse([]string{"--table"})
-	same(t, "exit code of an unknown flag", exitCode(err), 2)
-	same(t, "exit code of another error", exitCode(errors.New("disk full")), 1)
-	same(t, "exit code of none", exitCode(nil), 0)
+	same(t, "exit code of an unknown flag", misuse.ExitCode(err), 2)
+	same(t, "exit code of another error", misuse.ExitCode(errors.New("disk full")), 1)
+	same(t, "exit code of none", misuse.ExitCode(nil), 0)
 }
 
 func TestUsage_a_directory_without_code(t *testing.T) {
@@ -417,7 +417,7 @@ func TestUsage_a_directory_without_code(t *testing.T) {
 	_, err := loadAll([]subject{
 		{name: "empty", dir: empty}, {name: "broken", commit: "1a2b", dir: broken}, {name: "loose", dir: loose},
 	})
-	same(t, "exit code", exitCode(err), 2)
+	same(t, "exit code", misuse.ExitCode(err), 2)
 	for _, want := range []string{
 		"empty=" + empty + ": there are no Go files",
 		"broken@1a2b=" + broken + ": parsing the code: x.go:1:8",

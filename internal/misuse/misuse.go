@@ -1,7 +1,11 @@
 // Package misuse has the error of a command that was used wrongly.
 package misuse
 
-import "fmt"
+import (
+	"errors"
+	"flag"
+	"fmt"
+)
 
 // Error is an error that the caller's options cause: a command exits with 2 for it.
 type Error struct{ Err error }
@@ -13,6 +17,20 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns what is wrong with the options.
 func (e *Error) Unwrap() error { return e.Err }
+
+// ExitCode returns the exit code of a command that ended with err: 0 for none and for help that was
+// asked for, 2 for wrong options, 1 otherwise.
+func ExitCode(err error) int {
+	var usage *Error
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &usage):
+		return 2
+	default:
+		return 1
+	}
+}
 
 // Within returns what is wrong with a number by its flag's name, nil if it is in bounds.
 func Within(flag string, v, low, high int) error {
