@@ -39,11 +39,11 @@ func (f Fence) String() string { return record.Fence(f).String() }
 // identify the message; Delivered and Attempt only count. A store that rejects writes with a
 // lower Fence than it has seen keeps a former owner out.
 type Message struct {
-	Subject   string      // as published: "dc.tool001.chamber1.completion"
-	Key       string      // "tool001:chamber1"
-	Slot      int         // in the current generation, from 0
-	Data      []byte      // must not be changed
-	Header    nats.Header // must not be changed
+	Subject string      // as published: "dc.tool001.chamber1.completion"
+	Key     string      // "tool001:chamber1"
+	Slot    int         // in the current generation, from 0
+	Data    []byte      // must not be changed
+	Header  nats.Header // must not be changed
 
 	// Sequence ascends within a slot. With Published it identifies the message within the
 	// group; see Config.Sequence.
