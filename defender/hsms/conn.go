@@ -93,7 +93,8 @@ func (c *Conn) begin() {
 			_, err := c.control(context.Background(), linktestReq)
 			// A reader that waits for its own side can't see the answer, which says
 			// nothing about the link.
-			if err != nil && !(errors.Is(err, ErrTimeout) && c.blocked.Load()) {
+			unseen := errors.Is(err, ErrTimeout) && c.blocked.Load()
+			if err != nil && !unseen {
 				c.end(fmt.Errorf("testing the link: %w", err))
 				return
 			}
