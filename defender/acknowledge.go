@@ -179,7 +179,7 @@ func readAlarms(ctx context.Context, nc *nats.Conn, of string) (*AlarmBook, erro
 	if err != nil {
 		return nil, fmt.Errorf("reading stream %s: %w", AlarmStream, err)
 	}
-	book := &AlarmBook{byID: map[alarmID]*AlarmStatus{}, acks: map[alarmID]Acknowledgement{}}
+	book := NewAlarmBook()
 	take := func(subject string, data []byte) { book.Take(subject, data) }
 	if err := readAll(ctx, stream, AlarmSubjects(of), take); err != nil {
 		return nil, fmt.Errorf("reading the alarms: %w", err)
@@ -240,6 +240,11 @@ type alarmID struct {
 type AlarmBook struct {
 	byID map[alarmID]*AlarmStatus
 	acks map[alarmID]Acknowledgement // without recipe
+}
+
+// NewAlarmBook returns a book without alarms.
+func NewAlarmBook() *AlarmBook {
+	return &AlarmBook{byID: map[alarmID]*AlarmStatus{}, acks: map[alarmID]Acknowledgement{}}
 }
 
 // Take adds a message of AlarmSubjects, and returns the alarms that it is about as they are now.
