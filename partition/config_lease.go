@@ -63,14 +63,11 @@ func (l Lease) resolve(replicated bool, pool int) Lease {
 	return l
 }
 
-// answerTime is how long the servers' answer may take in large groups before a worker
-// doubts its connection.
-const answerTime = time.Second
-
 // checkEvery is how often a worker measures a round trip to its server: so often that an answer
-// may take three quarters of SuspicionGrace, or answerTime if that is less.
+// may take three quarters of SuspicionGrace, or a second if that is less. Of a longer grace,
+// which is for slower answers, all but a second is left for them.
 func (l Lease) checkEvery() time.Duration {
-	return l.SuspicionGrace - min(l.SuspicionGrace*3/4, answerTime)
+	return min(time.Second, l.SuspicionGrace-min(l.SuspicionGrace*3/4, time.Second))
 }
 
 func (l Lease) validate(f *faults) {

@@ -54,6 +54,19 @@ func TestLargeGroups(t *testing.T) {
 	}
 }
 
+// TestCheckEvery: the longer the grace, the longer may an answer take.
+func TestCheckEvery(t *testing.T) {
+	t.Parallel()
+	before := time.Duration(0)
+	for grace := 100 * time.Millisecond; grace <= 10*time.Second; grace += 100 * time.Millisecond {
+		answer := grace - Lease{SuspicionGrace: grace}.checkEvery()
+		if answer < before || answer < min(grace*3/4, time.Second) {
+			t.Errorf("grace %v: an answer may take %v, with a shorter one %v", grace, answer, before)
+		}
+		before = answer
+	}
+}
+
 // TestSilenceCheck: however many slots an idle group has, it asks its servers at most 200 times a
 // second, down to once in half a minute for each slot.
 func TestSilenceCheck(t *testing.T) {
