@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"sync"
@@ -160,7 +159,8 @@ func (i *Ingester) stored(ctx context.Context, run *Run) (bool, error) {
 }
 
 // judged reports whether the result of a run is stored. One that ran at another time is
-// refused, and one whose T-chart is no longer there to be compared.
+// refused. The T-chart may have expired before the result: the statistics tell then
+// whether the content is the same.
 func (i *Ingester) judged(ctx context.Context, run *Run, stored bool) (bool, error) {
 	key := run.Ref.TChart()
 	u, err := i.config.Store.UChart(ctx, run.Ref.Chamber, run.Ref.ID)
@@ -170,50 +170,15 @@ func (i *Ingester) judged(ctx context.Context, run *Run, stored bool) (bool, err
 	if err != nil {
 		return false, later(err)
 	}
-	switch before := u.Context; {
-	case !stored:
-		return false, refuse(http.StatusConflict, "run %s was judged before, and its T-chart has expired, so its content can't be compared: send another run under another name", key)
-	case !before.Start.Equal(run.Ref.Start) || !before.End.Equal(run.Ref.End):
-		return false, refuse(http.StatusConflict, "run %s was sent before with other content: it ran from %s to %s, and now from %s to %s: nothing was changed; send a corrected run under another name", key,
-			before.Start.Format(time.RFC3339Nano), before.End.Format(time.RFC3339Nano), run.Ref.Start.Format(time.RFC3339Nano), run.Ref.End.Format(time.RFC3339Nano))
+	why := moved(u.Context, run.Ref)
+	if why == "" && !stored {
+		why = unlike(&u, run)
+	}
+	if why != "" {
+		return false, refuse(http.StatusConflict, "run %s was sent before with other content: %s: nothing was changed; send a corrected run under another name", key, why)
 	}
 	return true, nil
 }
-
-// difference says in what two traces differ, and nothing if they don't, to the bit.
-func difference(a, b *tchart.Trace) string {
-	for _, text := range [...]struct{ name, before, now string }{
-		{"recipe", a.Recipe, b.Recipe}, {"product", a.Product, b.Product}, {"lot", a.Lot, b.Lot}, {"wafer", a.Wafer, b.Wafer},
-	} {
-		if text.before != text.now {
-			return fmt.Sprintf("the %s was %s and is %s", text.name, quoted(text.before), quoted(text.now))
-		}
-	}
-	if len(a.Time) != len(b.Time) || len(a.SVIDs) != len(b.SVIDs) {
-		return fmt.Sprintf("it had %d rows of %d sensors and has %d of %d", len(a.Time), len(a.SVIDs), len(b.Time), len(b.SVIDs))
-	}
-	for row := range a.Time {
-		if !same(a.Time[row], b.Time[row]) {
-			return fmt.Sprintf("the time of row %d was %v and is %v", row+1, a.Time[row], b.Time[row])
-		}
-		if a.Step[row] != b.Step[row] {
-			return fmt.Sprintf("the step of row %d was %d and is %d", row+1, a.Step[row], b.Step[row])
-		}
-	}
-	for i, name := range a.SVIDs {
-		if name != b.SVIDs[i] {
-			return fmt.Sprintf("sensor %d was %s and is %s", i+1, quoted(name), quoted(b.SVIDs[i]))
-		}
-		for row, v := range a.Values[i] {
-			if !same(v, b.Values[i][row]) {
-				return fmt.Sprintf("%s of row %d was %v and is %v", quoted(name), row+1, v, b.Values[i][row])
-			}
-		}
-	}
-	return ""
-}
-
-func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
 // inProgress holds the runs that are being taken. Its lock is held for no longer than it takes
 // to look.

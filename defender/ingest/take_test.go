@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -202,6 +203,57 @@ func TestTakeAfterItWasJudged(t *testing.T) {
 	later := mustParse(t, CSV, strings.ReplaceAll(wideCSV, "T12:", "T13:"), query(wideMap))
 	if _, err := r.Take(t.Context(), later); statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), "it ran from 2026-03-01T12:00:00Z") {
 		t.Errorf("the same an hour later: %v", err)
+	}
+}
+
+// TestTakeAfterTheTChartExpired: statistics tell whether a run that was judged is the same.
+func TestTakeAfterTheTChartExpired(t *testing.T) {
+	t.Parallel()
+	r := startRig(t)
+	run := mustParse(t, CSV, wideCSV, query(wideMap))
+	chart, err := uchart.Compute(&run.Trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := defender.NewResult(run.Ref, chart, uchart.Judge(nil, chart, uchart.Policy{}), time.Now().Add(time.Hour))
+	if _, err := r.store.Commit(t.Context(), defender.Fence{}, result); err != nil {
+		t.Fatal(err)
+	}
+
+	receipt, err := r.Take(t.Context(), run)
+	if err != nil || !receipt.Repeated || receipt.Sequence != 0 {
+		t.Errorf("the same: %+v, %v", receipt, err)
+	}
+	for _, other := range []struct{ csv, parameters, why string }{
+		{strings.Replace(wideCSV, "1229", "1230", 1), query(wideMap), "its statistics were others"},
+		{wideCSV, query(wideMap + "&lot=L2"), `the lot was "" and is "L2"`},
+		{strings.ReplaceAll(wideCSV, "T12:", "T13:"), query(wideMap), "it ran from 2026-03-01T12:00:00Z"},
+	} {
+		_, err := r.Take(t.Context(), mustParse(t, CSV, other.csv, other.parameters))
+		if statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), other.why) {
+			t.Errorf("other content: %v, want %s", err, other.why)
+		}
+	}
+	if r.chart(t) != nil || len(r.completions(t)) != 0 {
+		t.Error("something was stored or announced")
+	}
+}
+
+// TestTakeKnowsMissingSamples: formats write a missing sample as NaNs of other bits, and as none.
+func TestTakeKnowsMissingSamples(t *testing.T) {
+	t.Parallel()
+	r := startRig(t)
+	run := mustParse(t, CSV, strings.Replace(wideCSV, "1229", "NaN", 1), query(wideMap))
+	if _, err := r.Take(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	run.Trace.Values[0][1] = math.Float64frombits(0x7ff8000000000000) // as NumPy has it, and Parquet from there
+	if receipt, err := r.Take(t.Context(), run); err != nil || !receipt.Repeated {
+		t.Errorf("with a NaN of other bits: %+v, %v", receipt, err)
+	}
+	run.Trace.Values[0][1] = 1229
+	if _, err := r.Take(t.Context(), run); statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), `"Pressure" of row 2 was NaN and is 1229`) {
+		t.Errorf("with the sample: %v", err)
 	}
 }
 
