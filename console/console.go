@@ -95,6 +95,7 @@ const (
 type Console struct {
 	o    Options
 	mux  *http.ServeMux
+	page http.Handler // mux, compressed
 	wake chan struct{}
 
 	reading sync.Mutex // held while the planes are read: one reading after the other, and none overtakes a later one
@@ -173,6 +174,7 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("POST /api/commands", c.postCommand)
 	c.mux.HandleFunc("POST /api/session", c.postSession)
 	c.mux.HandleFunc("DELETE /api/session", c.deleteSession)
+	c.page = compressed(c.mux)
 	return c, nil
 }
 
@@ -186,7 +188,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	c.mux.ServeHTTP(w, r)
+	c.page.ServeHTTP(w, r)
 }
 
 func (c *Console) allowed(host string) bool {

@@ -150,6 +150,24 @@ const maxListed = 1 << 20
 // ListAlarms returns alarms as the stream of notices tells them, newest first. The
 // stream keeps notices for 30 days.
 func ListAlarms(ctx context.Context, nc *nats.Conn, q AlarmListQuery) ([]AlarmStatus, error) {
+	of := "*.*.>"
+	if q.Chamber != (Chamber{}) {
+		of = q.Chamber.Tool + "." + q.Chamber.Name + ".>"
+	}
+	book, err := readAlarms(ctx, nc, of)
+	if err != nil {
+		return nil, err
+	}
+	return book.List(q), nil
+}
+
+// ReadAlarms returns the alarms of all chambers. Take keeps them up to date.
+func ReadAlarms(ctx context.Context, nc *nats.Conn) (*AlarmBook, error) {
+	return readAlarms(ctx, nc, "*.*.>")
+}
+
+// readAlarms reads the notices and acknowledgements whose subjects end like of.
+func readAlarms(ctx context.Context, nc *nats.Conn, of string) (*AlarmBook, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -161,16 +179,16 @@ func ListAlarms(ctx context.Context, nc *nats.Conn, q AlarmListQuery) ([]AlarmSt
 	if err != nil {
 		return nil, fmt.Errorf("reading stream %s: %w", AlarmStream, err)
 	}
-	of := "*.*.>"
-	if q.Chamber != (Chamber{}) {
-		of = q.Chamber.Tool + "." + q.Chamber.Name + ".>"
-	}
-	fold := alarmFold{byID: map[alarmID]*AlarmStatus{}, acks: map[alarmID]Acknowledgement{}}
-	if err := readAll(ctx, stream, []string{"dc-alarm." + of, "dc-alarm-ack." + of}, fold.message); err != nil {
+	book := NewAlarmBook()
+	take := func(subject string, data []byte) { book.Take(subject, data) }
+	if err := readAll(ctx, stream, AlarmSubjects(of), take); err != nil {
 		return nil, fmt.Errorf("reading the alarms: %w", err)
 	}
-	return fold.list(q), nil
+	return book, nil
 }
+
+// AlarmSubjects are the subjects of the notices and acknowledgements of some chambers: ">" is all.
+func AlarmSubjects(of string) []string { return []string{"dc-alarm." + of, "dc-alarm-ack." + of} }
 
 // readAll calls each with the messages that a stream has of some subjects.
 func readAll(ctx context.Context, stream jetstream.Stream, subjects []string, each func(subject string, data []byte)) error {
@@ -217,24 +235,50 @@ type alarmID struct {
 	recipe, opened string
 }
 
-// alarmFold makes alarms of notices and acknowledgements.
-type alarmFold struct {
+// AlarmBook has the alarms that notices and acknowledgements add up to. To take a message again changes nothing. One goroutine at a
+// time may use it.
+type AlarmBook struct {
 	byID map[alarmID]*AlarmStatus
 	acks map[alarmID]Acknowledgement // without recipe
 }
 
-func (f *alarmFold) message(subject string, data []byte) {
+// NewAlarmBook returns a book without alarms.
+func NewAlarmBook() *AlarmBook {
+	return &AlarmBook{byID: map[alarmID]*AlarmStatus{}, acks: map[alarmID]Acknowledgement{}}
+}
+
+// Take adds a message of AlarmSubjects, and returns the alarms that it is about as they are now.
+func (f *AlarmBook) Take(subject string, data []byte) []AlarmStatus {
 	if strings.HasPrefix(subject, "dc-alarm-ack.") {
-		var a Acknowledgement
-		if json.Unmarshal(data, &a) == nil {
-			f.acks[alarmID{a.Chamber, "", a.Opened}] = a
-		}
-		return
+		return f.takeAcknowledgement(data)
 	}
 	var n AlarmNotice
 	if json.Unmarshal(data, &n) != nil || n.Opened == "" {
-		return // of no version known here
+		return nil // of no version known here
 	}
+	a := f.takeNotice(n)
+	return []AlarmStatus{f.status(a)}
+}
+
+// takeAcknowledgement may come before the notice that it is about, of which nothing is known then.
+func (f *AlarmBook) takeAcknowledgement(data []byte) []AlarmStatus {
+	var k Acknowledgement
+	if json.Unmarshal(data, &k) != nil {
+		return nil
+	}
+	f.acks[alarmID{k.Chamber, "", k.Opened}] = k
+
+	var about []AlarmStatus
+	for id, a := range f.byID {
+		if id.chamber == k.Chamber && id.opened == k.Opened {
+			about = append(about, f.status(a))
+		}
+	}
+	return about
+}
+
+// takeNotice returns the alarm of a notice, changed by it.
+func (f *AlarmBook) takeNotice(n AlarmNotice) *AlarmStatus {
 	id := alarmID{n.Context.Chamber, n.Recipe, n.Opened}
 	a := f.byID[id]
 	if a == nil {
@@ -244,27 +288,35 @@ func (f *alarmFold) message(subject string, data []byte) {
 	if n.Event == AlarmCleared {
 		end := n.Context.End
 		a.Cleared, a.ClearedBy = &end, n.Reason
-		return
+		return a
 	}
 	if n.Count < a.Count {
-		return // a context that came late
+		return a // a context that came late
 	}
 	a.Count, a.Latest, a.State, a.Reason, a.Strategy = n.Count, n.Context.End, n.State, n.Reason, n.Strategy
 	if n.Classification != nil {
 		a.Fault = n.Classification
 	}
+	return a
 }
 
-func (f *alarmFold) list(q AlarmListQuery) []AlarmStatus {
+// status is an alarm with its acknowledgement.
+func (f *AlarmBook) status(a *AlarmStatus) AlarmStatus {
+	out := *a
+	if ack, ok := f.acks[alarmID{a.Chamber, "", a.Opened}]; ok {
+		out.Acknowledged = &ack
+	}
+	return out
+}
+
+// List returns alarms, newest first.
+func (f *AlarmBook) List(q AlarmListQuery) []AlarmStatus {
 	list := make([]AlarmStatus, 0, len(f.byID))
 	for id, a := range f.byID {
-		if a.Cleared != nil && !q.All {
+		if a.Cleared != nil && !q.All || q.Chamber != (Chamber{}) && id.chamber != q.Chamber {
 			continue
 		}
-		if ack, ok := f.acks[alarmID{id.chamber, "", id.opened}]; ok {
-			a.Acknowledged = &ack
-		}
-		list = append(list, *a)
+		list = append(list, f.status(a))
 	}
 	slices.SortFunc(list, func(a, b AlarmStatus) int {
 		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Chamber.String(), b.Chamber.String()), cmp.Compare(a.Opened, b.Opened))

@@ -13,48 +13,51 @@ import (
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
-// cache holds the newest U-charts of the chambers that a defender has, so that a
-// verdict needs no read of history. What it returns is what the store would.
+// cache holds the newest U-charts of a defender's chambers in memory, so that a verdict
+// needs no read of history. It returns what the store would.
 //
-// A chamber that comes by a planned handoff is read before (warm), while its
-// old owner still writes. So under each new fence the cache first raises the
-// chamber's fence in the store, after which the old owner can write nothing, and
-// then asks for what it has missed.
+// In a planned handoff the new owner reads a chamber in advance (warm), while the old owner
+// still writes. So the first use under a new fence takes two steps, in this order:
 //
-// It holds no more bytes than it may: the chambers that were used least lately
-// go, and are read again when they are needed.
+//  1. Raise the chamber's fence in the store. From then on the old owner can write nothing.
+//  2. Read what the old owner wrote after the chamber was warmed.
+//
+// The cache has a limit in bytes. It evicts the least recently used chambers, which are read
+// again when they are needed.
 type cache struct {
 	store Store
-	limit int
+	limit int   // rows of a history
 	most  int64 // bytes
 
-	mu        sync.Mutex
+	mu        sync.Mutex // never held while an entry's lock is taken
 	chambers  map[Chamber]*cached
-	used      *list.List // of *cached, least lately used first
+	used      *list.List // of *cached, least recently used first
 	bytes     int64
 	evictions uint64
 	hits      uint64
 	misses    uint64
 }
 
+// cached is what the cache has of a chamber. Its lock is held while the store is read, so that
+// two verdicts of a chamber don't read the same rows.
 type cached struct {
 	chamber Chamber
-	place   *list.Element // in cache.used; nil once it is gone
-	counted int64         // of cache.bytes
+	place   *list.Element // in cache.used; nil after its eviction
+	counted int64         // its part of cache.bytes
 
 	mu      sync.Mutex
-	size    int64 // about what it takes
+	size    int64 // its size in bytes, estimated
 	loaded  bool
-	fence   Fence // under which it is known to be current
+	fence   Fence // under which the rows are known to be current
 	recipes map[string][]UChart
-	// older holds, by recipe, the quiet rows before those of recipes that a history
-	// takes (see before); there is no entry while they aren't known.
+	// older holds, by recipe, the earlier quiet rows that a history needs besides those in
+	// recipes (see before). A recipe whose rows haven't been read has no entry.
 	older map[string][]UChart
-	// complete: recipes that are not in the map have no history at all.
+	// complete is set if a recipe that is not in recipes has no rows in the store either.
 	complete bool
 	newest   Position
-	// frozen holds limits by the context in whose row they are kept, as far as a
-	// history refers to rows before it; nil for one that has expired.
+	// frozen holds frozen limits, by the context in whose row the store keeps them, for
+	// histories that begin after that row; nil for limits that have expired.
 	frozen map[string]*uchart.Baseline
 }
 
@@ -62,12 +65,12 @@ func newCache(store Store, limit int, most int64) *cache {
 	return &cache{store: store, limit: limit, most: most, chambers: make(map[Chamber]*cached), used: list.New()}
 }
 
-// CacheStats tells of the history cache.
+// CacheStats describes the history cache.
 type CacheStats struct {
 	Chambers  int     `json:"chambers"`  // in memory
-	Bytes     int64   `json:"bytes"`     // about what they take
-	Limit     int64   `json:"limit"`     // what they may take
-	Evictions uint64  `json:"evictions"` // chambers that went for want of room
+	Bytes     int64   `json:"bytes"`     // their estimated size
+	Limit     int64   `json:"limit"`     // of Bytes
+	Evictions uint64  `json:"evictions"` // chambers evicted to stay within the limit
 	Hits      uint64  `json:"hits"`      // histories that were in memory
 	Misses    uint64  `json:"misses"`
 	HitRate   float64 `json:"hit_rate"` // 0 to 1
@@ -105,8 +108,8 @@ func (c *cache) entry(chamber Chamber) *cached {
 	return e
 }
 
-// settle counts what an entry takes, whose lock is held, and makes room. One that
-// is too large by itself goes, too; a caller that works with it still has it.
+// settle updates the size of an entry, whose lock is held, and evicts entries above the limit.
+// That may be this entry, if it is too large by itself; its caller can still use it.
 func (c *cache) settle(e *cached) {
 	size := entryBytes + e.size
 	c.mu.Lock()
@@ -123,7 +126,7 @@ func (c *cache) settle(e *cached) {
 	}
 }
 
-// remove forgets an entry; c.mu is held.
+// remove evicts an entry; c.mu is held.
 func (c *cache) remove(e *cached) {
 	if e == nil || e.place == nil {
 		return
@@ -150,14 +153,14 @@ func (c *cache) dropIf(gone func(Chamber) bool) {
 	}
 }
 
-// What maps, slices and structs take besides what they hold, about, in bytes.
+// Estimated overhead of maps, slices and structs, in bytes.
 const (
 	entryBytes  = 512
 	rowBytes    = 768
 	stringBytes = 16
 )
 
-// weigh counts what an entry takes after it was read again.
+// weigh estimates the size of an entry after it was read.
 func (e *cached) weigh() {
 	n := 0
 	for _, rows := range e.recipes {
@@ -177,7 +180,7 @@ func (e *cached) weigh() {
 	e.size = int64(n)
 }
 
-// sizeOf returns about how many bytes a row takes in memory.
+// sizeOf estimates the bytes of a row in memory.
 func sizeOf(u *UChart) int {
 	n := rowBytes
 	if c := u.Chart; c != nil {
@@ -200,7 +203,7 @@ func sizeOfBaseline(b *uchart.Baseline) int {
 	return n
 }
 
-// warmReads bounds the reads under way at once while warming.
+// warmReads is how many chambers warm reads at once.
 const warmReads = 4
 
 func (c *cache) warm(ctx context.Context, chambers []Chamber) error {
@@ -248,8 +251,8 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	for _, u := range rows {
 		e.recipes[u.Context.Recipe] = append(e.recipes[u.Context.Recipe], lean(u, e.recipes[u.Context.Recipe]))
 	}
-	// With as many rows as asked for there may be more. They matter to every
-	// recipe but one that has all of the rows to itself.
+	// With as many rows as asked for the store may have more. Then only a recipe that
+	// all of the rows belong to is known to be whole.
 	e.complete = len(rows) < c.limit
 	if !e.complete && len(e.recipes) > 1 {
 		clear(e.recipes)
@@ -258,14 +261,14 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	return nil
 }
 
-// past is what a verdict rests on.
+// past is the history that a verdict rests on.
 type past struct {
 	rows   []UChart       // the newest before the context, oldest first
 	points []uchart.Point // older quiet ones and the same, with the frozen limits that they refer to
-	hit    bool           // they were in memory
+	hit    bool           // the rows were in memory
 }
 
-// history returns what lies before a context.
+// history returns the rows before a context.
 func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) (past, error) {
 	e := c.entry(ref.Chamber)
 	e.mu.Lock()
@@ -289,8 +292,8 @@ func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) (past,
 	return past{rows: rows, points: points, hit: hit}, err
 }
 
-// rows returns the newest rows before a context, whether they are those that are held for
-// the recipe, and whether no store had to be asked.
+// rows returns the newest rows before a context. held reports whether they are those in memory
+// for the recipe, and hit whether no read of the store was needed.
 func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence) (list []UChart, held, hit bool, err error) {
 	if !e.loaded || e.fence != fence {
 		if err := c.store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
@@ -318,8 +321,8 @@ func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence
 		hit = false
 	}
 	if len(rows) > 0 && rows[len(rows)-1].Context.Position().Compare(ref.Position()) >= 0 || (!known && !e.complete) {
-		// A context out of order or seen before, or a recipe that is not in
-		// memory: the store knows what lies before it.
+		// The context is out of order or was seen before, or its recipe is not in
+		// memory: read its history from the store.
 		rows, err := c.store.History(ctx, HistoryQuery{Chamber: ref.Chamber, Recipe: ref.Recipe, Before: ref.Position(), Limit: c.limit})
 		return rows, false, hit, err
 	}
@@ -327,12 +330,12 @@ func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence
 	return slices.Clip(rows), true, hit, nil
 }
 
-// maxFrozen bounds the limits that are remembered for a chamber; there are rarely
-// more than one for each recipe.
+// maxFrozen is how many frozen limits are kept for a chamber. There is rarely more than one
+// per recipe.
 const maxFrozen = 64
 
-// points returns rows as they are judged by. Frozen limits are kept in the row of
-// the first context judged by them, which may lie long before.
+// points converts rows to the points that a verdict is computed from. The store keeps frozen
+// limits in the row of the first context that was judged by them, which may be long before.
 func (c *cache) points(ctx context.Context, e *cached, older, rows []UChart) ([]uchart.Point, error) {
 	if len(older) > 0 {
 		rows = slices.Concat(older, rows)
@@ -361,8 +364,7 @@ func (c *cache) points(ctx context.Context, e *cached, older, rows []UChart) ([]
 	return points, nil
 }
 
-// baseline returns the frozen limits kept in the row of a context, nil if that has
-// expired.
+// baseline returns the frozen limits in the row of a context, nil if the row has expired.
 func (c *cache) baseline(ctx context.Context, e *cached, at string) (*uchart.Baseline, error) {
 	if b, known := e.frozen[at]; known {
 		return b, nil
@@ -383,7 +385,7 @@ func (c *cache) baseline(ctx context.Context, e *cached, at string) (*uchart.Bas
 	return b, nil
 }
 
-// olderOf returns the quiet rows before those that are held for a recipe.
+// olderOf returns the quiet rows before those in memory for a recipe.
 func (c *cache) olderOf(ctx context.Context, e *cached, recipe string, rows []UChart) ([]UChart, error) {
 	if older, known := e.older[recipe]; known {
 		return older, nil
@@ -397,8 +399,8 @@ func (c *cache) olderOf(ctx context.Context, e *cached, recipe string, rows []UC
 	return older, nil
 }
 
-// lacking returns how many quiet rows a history with these newest rows takes from before
-// them: it has as many quiet ones as it has newest ones, as far as maintenance allows.
+// lacking returns how many earlier quiet rows a history with these newest rows needs: it has
+// limit quiet rows in all, but none from before the last maintenance.
 func (c *cache) lacking(rows []UChart) int {
 	if len(rows) < c.limit {
 		return 0
@@ -415,9 +417,9 @@ func (c *cache) lacking(rows []UChart) int {
 	return max(lacking, 0)
 }
 
-// before reads the quiet rows that a history takes from before its newest rows, oldest
-// first, so that limits don't run out however long an alarm lasts. What is quiet and what
-// isn't is stored with each row: whichever defender reads them gets the same.
+// before reads the earlier quiet rows that a history needs besides its newest rows, oldest first,
+// so that an alarm of any length leaves enough rows to compute limits from. Each row's verdict
+// says whether it is quiet, so every defender reads the same rows.
 func (c *cache) before(ctx context.Context, chamber Chamber, recipe string, rows []UChart) ([]UChart, error) {
 	var older []UChart // newest first
 	for lacking := c.lacking(rows); lacking > 0; {
@@ -456,10 +458,10 @@ func (c *cache) before(ctx context.Context, chamber Chamber, recipe string, rows
 	return older, nil
 }
 
-// minPage is the least that is asked for at once.
+// minPage is the smallest number of rows to ask for at once.
 const minPage = 8
 
-// catchUp adds what the old owner wrote after this one had warmed its cache.
+// catchUp adds the rows that the old owner wrote after this one had warmed its cache.
 func (c *cache) catchUp(ctx context.Context, chamber Chamber, e *cached, newest []UChart) error {
 	if len(newest) == 0 || newest[0].Context.Position() == e.newest {
 		return nil
@@ -502,10 +504,10 @@ func (c *cache) add(u UChart, fence Fence) {
 	c.append(e, u)
 }
 
-// lean returns a row, which nobody else has, with what a history is asked for: why a
-// verdict is as it is takes a good part of its room, and stays in the store. Names
-// are those of the row before it where they are the same; of a hundred rows they are
-// most of what the collector of garbage has to look at.
+// lean strips a row, which the caller owns, to what a history needs. The reasons of a verdict
+// are a large part of a row, and are only read from the store. The names of sensors are shared
+// with the row before if they are the same: the names of a hundred rows are most of what the
+// garbage collector would have to scan.
 func lean(u UChart, before []UChart) UChart {
 	v := &u.Verdict
 	v.Violations, v.Signals, v.Multivariate, v.Faults = nil, nil, nil, nil
@@ -519,9 +521,9 @@ func lean(u UChart, before []UChart) UChart {
 	return u
 }
 
-// append adds the newest row of a recipe. Rows that were handed out are left as they
-// are: the oldest ones stay before the slice until it is copied, which is when an
-// eighth of its length has been added.
+// append adds the newest row of a recipe. It never changes rows that history has returned: it
+// drops the oldest by reslicing, and copies the slice when its capacity, an eighth above the
+// limit, is used up.
 func (c *cache) append(e *cached, u UChart) {
 	rows, known := e.recipes[u.Context.Recipe]
 	if known || e.complete {
@@ -553,7 +555,7 @@ func (c *cache) append(e *cached, u UChart) {
 	}
 }
 
-// trim returns that many of the newest rows, and counts the others off.
+// trim returns the newest rows, at most that many, and subtracts the others from the size.
 func (e *cached) trim(rows []UChart, most int) []UChart {
 	for len(rows) > most {
 		e.size -= int64(sizeOf(&rows[0]))

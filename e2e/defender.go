@@ -23,6 +23,7 @@ type DefenderOptions struct {
 	service.Options
 	Work   time.Duration // added to each context's processing, three times as much when its history is not in memory
 	Record string        // file that processing is recorded in; empty: not recorded
+	Ending string        // file that its end is noted in; empty: it is not
 }
 
 // Defender is a defender with its rig.
@@ -30,12 +31,13 @@ type Defender struct {
 	*service.Defender
 	record *recorder      // nil: nothing is recorded
 	store  defender.Store // that was opened for it; nil: none was
+	ending endingFile
 }
 
 // OpenDefender connects a defender to everything it needs. A nil store is opened from the
 // options.
 func OpenDefender(ctx context.Context, o DefenderOptions, store defender.Store) (*Defender, error) {
-	d := &Defender{}
+	d := &Defender{ending: endingFile(o.Ending)}
 	if err := d.open(ctx, o, store); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -84,8 +86,26 @@ func (d *Defender) Gather() ([]*dto.MetricFamily, error) { return d.Registry.Gat
 
 // Run works until ctx ends, leaves gracefully and closes everything.
 func (d *Defender) Run(ctx context.Context) error {
-	err := d.Defender.Run(ctx)
-	return errors.Join(err, d.closeRig())
+	if d.ending == "" {
+		return errors.Join(d.Defender.Run(ctx), d.closeRig())
+	}
+	// What it has when it is told to stop is noted before it begins to give that away.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	noted := make(chan error, 1)
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+			noted <- d.ending.told(d)
+			stop()
+		case <-over:
+			noted <- nil
+		}
+	}()
+	err := d.Defender.Run(running)
+	close(over)
+	return errors.Join(err, <-noted, d.closeRig(), d.ending.ended())
 }
 
 // Close closes everything that OpenDefender opened. Run does so itself.

@@ -45,11 +45,30 @@ func (p *pods) attend(run sim.PodRun, d *local.Process, end sim.Process) sim.Pro
 	p.mu.Unlock()
 	go func() {
 		<-d.Done
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.over = time.Now()
+		x.finish(time.Now())
 	}()
 	return x
+}
+
+// finish notes the end of a defender, which was seen at a moment. One in a container was
+// told to stop by its kubelet, and has noted itself when that was and what it had.
+func (p *pod) finish(seen time.Time) {
+	noted, err := endingFile(endingOf(p.Options.LogFile)).read()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = seen
+	switch {
+	case err != nil: // it counts as one that could not be asked
+		p.told, p.left = seen, unknownSlots
+	case noted.Told.IsZero():
+	default:
+		p.told, p.left = noted.Told, noted.Slots
+		if noted.Ended.IsZero() {
+			p.cut = true // SIGKILL came before it had ended
+		} else {
+			p.over = noted.Ended
+		}
+	}
 }
 
 // wrote notes when a step of an interruption was first written down.
@@ -118,6 +137,13 @@ func (p *pod) wasCut() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cut
+}
+
+// toldAt returns when the defender got SIGTERM; zero if it has not.
+func (p *pod) toldAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.told
 }
 
 // endedAt returns when the defender had ended; zero if it runs.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -61,4 +62,61 @@ func TestPods(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPods_contained notes what a defender in a container has noted of its own end, which a
+// kubelet began.
+func TestPods_contained(t *testing.T) {
+	t.Parallel()
+	told := time.Now().Add(-3 * time.Second).UTC()
+	noted := func(t *testing.T, lines ...ending) *pod {
+		t.Helper()
+		d := &local.Process{Name: "a", Done: make(chan struct{})}
+		d.Options.LogFile = filepath.Join(t.TempDir(), "a.log")
+		for _, l := range lines {
+			if err := endingFile(endingOf(d.Options.LogFile)).add(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := newPods()
+		p.attend(sim.PodRun{Pod: "a", Node: "n"}, d, nil)
+		close(d.Done)
+		for p.started()["a"].endedAt().IsZero() {
+			time.Sleep(time.Millisecond)
+		}
+		return p.started()["a"]
+	}
+
+	t.Run("it ends by itself", func(t *testing.T) {
+		t.Parallel()
+		p := noted(t, ending{Told: told, Slots: 7}, ending{Ended: told.Add(time.Second)})
+		if got, want := p.eviction(), (eviction{left: 7, took: time.Second}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if !p.toldAt().Equal(told) {
+			t.Errorf("it got SIGTERM at %v, want %v", p.toldAt(), told)
+		}
+	})
+
+	t.Run("it is killed at the end of its grace", func(t *testing.T) {
+		t.Parallel()
+		if got := noted(t, ending{Told: told, Slots: 0}).eviction(); !got.cut || got.took <= 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+
+	t.Run("a later run of its container counts", func(t *testing.T) {
+		t.Parallel()
+		p := noted(t, ending{Told: told.Add(-time.Minute), Slots: 7}, ending{Ended: told.Add(-50 * time.Second)}, ending{Told: told, Slots: 1})
+		if got := p.eviction(); !got.cut || got.left != 1 {
+			t.Errorf("got %+v", got)
+		}
+	})
+
+	t.Run("a kubelet's work that nothing was noted of", func(t *testing.T) {
+		t.Parallel()
+		if got := noted(t).eviction(); got.took != 0 || got.cut {
+			t.Errorf("got %+v", got)
+		}
+	})
 }

@@ -356,6 +356,13 @@ func (t *nodeRun) idsOn(node string) []string {
 	return ids
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // checkInterruption says how the 120 seconds were spent.
 func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []string) {
 	r := t.s.report
@@ -378,11 +385,15 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 	if evictions := t.Ledger(sim.Evicted, warned); len(evictions) > 0 {
 		firstOut, lastOut = evictions[0].At, evictions[len(evictions)-1].At
 	}
-	var ended time.Time // the last defender on the node
+	var firstTold, lastTold, ended time.Time // of the defenders on the node
 	for _, p := range t.s.pods.started() {
-		if p.node == victim && p.endedAt().After(ended) {
-			ended = p.endedAt()
+		if p.node != victim {
+			continue
 		}
+		if told := p.toldAt(); !told.IsZero() && (firstTold.IsZero() || told.Before(firstTold)) {
+			firstTold = told
+		}
+		lastTold, ended = later(lastTold, p.toldAt()), later(ended, p.endedAt())
 	}
 	steps := t.s.pods.interruption()
 	handed := t.s.View.last(warned, event.SlotReleased, func(e local.SeenEvent) bool {
@@ -401,6 +412,8 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		{"slots_handed_off_s", "the last slot is handed off", limit, handed, 0, 110},
 		{"first_eviction_s", "the first pod is evicted", limit, firstOut, 0, 110},
 		{"last_eviction_s", "the last pod is evicted", limit, lastOut, 0, 110},
+		{"first_sigterm_s", "the first defender gets SIGTERM", limit, firstTold, 0, 110},
+		{"last_sigterm_s", "the last defender gets SIGTERM", limit, lastTold, 0, 110},
 		{"last_defender_ended_s", "its last defender has ended", limit, ended, 0, 110},
 		{"drained_s", "the node is drained", limit, steps["drained"], 0, 110},
 		{"replacement_joined_s", "the replacement has joined", "measured", at(sim.Joined, replacement), 0, 0},
@@ -426,6 +439,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		}
 	}
 	if t.Asks {
+		r.check("slots handed off", "before the last SIGTERM", !handed.IsZero() && handed.Before(lastTold), "%.1f s before", lastTold.Sub(handed).Seconds())
 		r.check("slots handed off", "before the first eviction", !handed.IsZero() && !handed.After(firstOut.Add(time.Second)), "%.1f s before", firstOut.Sub(handed).Seconds())
 	}
 }

@@ -121,6 +121,9 @@ func (r *rig) process(ctx context.Context, l *local.Launch) error {
 		l.Program, l.Command = r.program, []string{"rig", "defender"} // of another version
 	}
 	l.Flags = append(l.Flags, "--work", r.o.Work.String(), "--record", r.recordOf(l.Options))
+	if l.Serve != "" { // in a container
+		l.Flags = append(l.Flags, "--ending", endingOf(l.Options.LogFile))
+	}
 	return nil
 }
 

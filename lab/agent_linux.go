@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -150,6 +153,25 @@ var kubeletSettings = map[string]any{
 	"nodeStatusUpdateFrequency": "2s", "nodeLeaseDurationSeconds": int(lease / time.Second),
 }
 
+// kubeletConfiguration writes the settings of the kubelet. A machine that is to have fewer
+// processors than the lab's reserves the others, so that pods get no more of them.
+func kubeletConfiguration() ([]byte, error) {
+	text, err := os.ReadFile(machine.CPUs)
+	if err != nil {
+		return nil, fmt.Errorf("reading how many processors are for pods: %w", err)
+	}
+	wanted, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("reading how many processors are for pods, from %s: %w", machine.CPUs, err)
+	}
+	settings := maps.Clone(kubeletSettings)
+	if others := runtime.NumCPU() - wanted; wanted > 0 && others > 0 {
+		settings["systemReserved"] = map[string]string{"cpu": strconv.Itoa(others)}
+		settings["enforceNodeAllocatable"] = []string{"pods"}
+	}
+	return json.Marshal(settings)
+}
+
 func (c agentConfig) write(pods string) error {
 	for _, dir := range []string{"/etc/containerd", "/etc/cni/net.d", "/etc/kubernetes", kubeletState} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -160,7 +182,7 @@ func (c agentConfig) write(pods string) error {
 	if err != nil {
 		return err
 	}
-	settings, err := json.Marshal(kubeletSettings)
+	settings, err := kubeletConfiguration()
 	if err != nil {
 		return err
 	}

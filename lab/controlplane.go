@@ -282,8 +282,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	if err != nil {
 		return err
 	}
-	if c.network != nil { // logs, exec and port-forward go to kubelets there
+	if c.network != nil { // logs, exec and port-forward go to kubelets there, and what is proxied to pods
 		config.KubeAPIs.KubeletClientConfig.Lookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return c.network.Dial, nil }
+		config.KubeAPIs.ControlPlane.ProxyTransport.DialContext = c.network.Dial
 	}
 	complete, err := config.Complete()
 	if err != nil {

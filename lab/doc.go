@@ -21,9 +21,11 @@
 // containerd and this program's kubelet (packages machine and network). They are started and
 // stopped by HTTP on DIR/machines.sock. A kubelet joins with the token that Ready states: it
 // is authorized as a node and gets its certificate signed. Real nodes need Linux and root.
+// They import the container images that --image names, mount the folder of --share, and
+// reach what --forward names at a port of their gateway.
 //
-// Not there: kube-proxy and so Services, DNS, volumes of the cloud, shutdown that kubelets
-// wait for, and fewer processors than the machine has.
+// Not there: kube-proxy and so Services, DNS, volumes of the cloud, and shutdown that kubelets
+// wait for.
 //
 // It is a module of its own because it is large: building it takes minutes, so it is built once and kept (package internal/lab of the
 // main module), and nothing in the main module depends on it.

@@ -35,23 +35,26 @@ set -e
 done) </dev/null >/dev/null 2>&1 &
 `
 
-// startMachines prepares machines that have the packages of a folder, and serves socket.
-func startMachines(ctx context.Context, c *controlPlane, packages, aws string) (*machines, error) {
+// startMachines prepares machines, and serves the socket by which they are started.
+func startMachines(ctx context.Context, c *controlPlane, o machineSettings) (*machines, error) {
 	dir := c.dir
 	images, image := filepath.Join(dir, "images"), filepath.Join(dir, "image")
 	if err := writeMachineImage(image, images, c.certificate()); err != nil {
 		return nil, fmt.Errorf("making the machines' image: %w", err)
 	}
+	if err := addImages(images, o.images); err != nil {
+		return nil, err
+	}
 	trust, err := os.ReadFile(c.authority.certificate)
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Trust: string(trust), Domain: metadata.Domain,
-		Lower: []string{filepath.Join(image, "usr"), filepath.Join(packages, "usr")}})
+	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Share: o.share, Trust: string(trust), Domain: metadata.Domain,
+		Lower: []string{filepath.Join(image, "usr"), filepath.Join(o.packages, "usr")}})
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServices(ctx, c.network, fleet, c.authority, aws)
+	s, err := startServices(ctx, c.network, fleet, c.authority, o)
 	if err != nil {
 		return nil, errors.Join(err, fleet.Close())
 	}
@@ -86,6 +89,25 @@ func writeMachineImage(image, images, certificate string) error {
 		os.WriteFile(ca, trusted, 0o644),
 		writeImages(filepath.Join(images, "pod.tar"), filepath.Join(filepath.Dir(program), "pod"),
 			map[string][]string{pauseImage: {"pause"}, podImage: {"serve", "0s"}}))
+}
+
+// addImages puts further archives into the folder of images. They are linked there where
+// that is possible: a copy of each is as large as the program in it.
+func addImages(dir string, archives []string) error {
+	for i, from := range archives {
+		to := filepath.Join(dir, fmt.Sprintf("more-%d.tar", i))
+		if os.Link(from, to) == nil {
+			continue
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return fmt.Errorf("--image: %w", err)
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return fmt.Errorf("--image %s: %w", from, err)
+		}
+	}
+	return nil
 }
 
 func (m *machines) handler() http.Handler {

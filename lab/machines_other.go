@@ -12,7 +12,7 @@ var errLinux = errors.New("machines need Linux")
 // machines can't be had on this operating system.
 type machines struct{}
 
-func startMachines(context.Context, *controlPlane, string, string) (*machines, error) {
+func startMachines(context.Context, *controlPlane, machineSettings) (*machines, error) {
 	return nil, errLinux
 }
 

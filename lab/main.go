@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -75,8 +76,8 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("lab "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
 	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
-	packages := flags.String("packages", "", "folder of a container runtime's packages, for real machines; without it there are none")
-	aws := flags.String("aws", "", "URL of a region's APIs, which real machines reach by the names of AWS")
+	var real machineSettings
+	real.flags(flags)
 	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
 	var targets []target
 	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
@@ -113,7 +114,7 @@ func run(args []string) error {
 	if err := logTo(logs); err != nil {
 		return err
 	}
-	return serve(ctx, settings{*dir, *listen, *interval, targets, *packages, *aws})
+	return serve(ctx, settings{*dir, *listen, *interval, targets, real})
 }
 
 // logTo sends the components' logs to a file; klog has no other way than its flags.
@@ -135,15 +136,44 @@ type settings struct {
 	listen   string // of Prometheus
 	interval time.Duration
 	targets  []target
-	packages string // of machines; empty: there are none
-	aws      string // URL of the region's APIs, for the machines
+	machines machineSettings
+}
+
+// machineSettings are those of real machines.
+type machineSettings struct {
+	packages string    // folder; empty: there are none
+	aws      string    // URL of the region's APIs
+	share    string    // folder that every machine has at the same path; empty: none does
+	images   []string  // archives of container images that every machine imports
+	forwards []forward // what machines reach at the gateway
+}
+
+// forward is a port of the gateway, and what answers there.
+type forward struct{ port, target string }
+
+func (m *machineSettings) flags(f *flag.FlagSet) {
+	f.StringVar(&m.packages, "packages", "", "folder of a container runtime's packages, for real machines; without it there are none")
+	f.StringVar(&m.aws, "aws", "", "URL of a region's APIs, which real machines reach by the names of AWS")
+	f.StringVar(&m.share, "share", "", "folder that real machines have at the same path, as a volume that all of them mount")
+	f.Func("image", "archive of a container image that real machines import; may be repeated", func(s string) error {
+		m.images = append(m.images, s)
+		return nil
+	})
+	f.Func("forward", "what real machines reach at a port of the gateway, as PORT=HOST:PORT; may be repeated", func(s string) error {
+		port, target, ok := strings.Cut(s, "=")
+		if !ok {
+			return fmt.Errorf("%q: write PORT=HOST:PORT", s)
+		}
+		m.forwards = append(m.forwards, forward{port, target})
+		return nil
+	})
 }
 
 func serve(ctx context.Context, s settings) (err error) {
 	begin := time.Now()
 	c := newControlPlane(s.dir)
 	defer c.stop()
-	if s.packages != "" {
+	if s.machines.packages != "" {
 		if c.network, err = network.New(); err != nil {
 			return err
 		}
@@ -161,8 +191,8 @@ func serve(ctx context.Context, s settings) (err error) {
 	}
 	defer p.stop()
 	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, JoinToken: c.token.String(), Versions: versions()}
-	if s.packages != "" {
-		m, err := startMachines(ctx, c, s.packages, s.aws)
+	if s.machines.packages != "" {
+		m, err := startMachines(ctx, c, s.machines)
 		if err != nil {
 			return err
 		}

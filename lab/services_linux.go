@@ -16,13 +16,16 @@ import (
 	"github.com/muster-dev/muster/lab/network"
 )
 
-// services are what a cloud offers to its machines, on their network: metadata, and the
-// region's APIs behind certificates that the machines trust.
-type services struct{ all []*http.Server }
+// services are what a cloud offers to its machines, on their network: metadata, the
+// region's APIs behind certificates that the machines trust, and what else is forwarded.
+type services struct {
+	all      []*http.Server
+	forwards []*network.Forward
+}
 
-// startServices serves the machines of a fleet. aws is the URL of the region's APIs; without
-// one there is only the metadata service.
-func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet, a authority, aws string) (*services, error) {
+// startServices serves the machines of a fleet. Without a URL of the region's APIs there
+// are none.
+func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet, a authority, o machineSettings) (*services, error) {
 	s := &services{}
 	find := func(address string) (metadata.Instance, bool) {
 		m := fleet.At(address)
@@ -34,12 +37,19 @@ func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet
 	if err := s.serve(ctx, n, net.JoinHostPort(network.Metadata, "80"), metadata.New(find), nil); err != nil {
 		return nil, fmt.Errorf("starting the metadata service: %w", err)
 	}
-	if aws == "" {
+	for _, f := range o.forwards {
+		started, err := n.Forward(ctx, net.JoinHostPort(network.Gateway, f.port), f.target)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--forward %s=%s: %w", f.port, f.target, err), s.close())
+		}
+		s.forwards = append(s.forwards, started)
+	}
+	if o.aws == "" {
 		return s, nil
 	}
-	target, err := url.Parse(aws)
+	target, err := url.Parse(o.aws)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--aws %s: %w", aws, err), s.close())
+		return nil, errors.Join(fmt.Errorf("--aws %s: %w", o.aws, err), s.close())
 	}
 	names := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.issue(h.ServerName) }}
 	if err := s.serve(ctx, n, net.JoinHostPort(network.Gateway, "443"), httputil.NewSingleHostReverseProxy(target), names); err != nil {
@@ -66,6 +76,9 @@ func (s *services) close() error {
 	var errs []error
 	for _, server := range s.all {
 		errs = append(errs, server.Close())
+	}
+	for _, f := range s.forwards {
+		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/lab/instances"
+	"github.com/muster-dev/muster/internal/lab/machines"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/explain"
@@ -110,13 +112,25 @@ func clusterPolicy(workers int, pendingUp time.Duration) nodes.Policy {
 // openCluster starts the region, the deployment and the node plane; see [Stack.OpenCluster].
 func openCluster(ctx context.Context, w *WorkerPlane, s shown, zones []string, asks bool, pendingUp time.Duration) (*Cluster, error) {
 	simulated := sim.Options{Policy: clusterPolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(w.o.boot, BootTime), Visible: time.Second}
-	r, err := region.Start(region.Options{Sim: simulated, Dir: w.Dir, Scrape: time.Second})
+	o := region.Options{Sim: simulated, Dir: w.Dir, Scrape: time.Second}
+	var booted *instances.Instances
+	if w.o.RealNodes {
+		// The first workers are launched like all others, once there is what they join.
+		booted = newInstances()
+		o.Machines, o.Sim.Workers = booted, nil
+	}
+	r, err := region.Start(o)
 	if err != nil {
 		return nil, err
 	}
 	t := &Cluster{workers: w, shown: s, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{},
 		errs: make(chan error, 3), queue: make(chan queued)}
-	if t.platform, err = openPlatform(ctx, w.o.Lab, w.Dir, w.Timeline, r); err != nil {
+	if booted != nil {
+		t.platform, err = openRealNodes(ctx, w, r, booted, zones)
+	} else {
+		t.platform, err = openPlatform(ctx, w.o.Lab, w.Dir, w.Timeline, r)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := t.open(ctx); err != nil {
@@ -153,7 +167,7 @@ func (t *Cluster) open(ctx context.Context) (err error) {
 		return err
 	}
 	t.platform.setLoad(0.6)
-	if t.deploy, err = t.platform.deploy(ctx, t.startPod); err != nil {
+	if t.deploy, err = t.platform.deploy(ctx, t); err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(context.Background())
@@ -362,11 +376,21 @@ func (t *Cluster) startPod(run sim.PodRun) (sim.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.enter(p, run), nil
+}
+
+// adoptPod enters the defender of a pod that a real node's kubelet has started.
+func (t *Cluster) adoptPod(c *machines.Container) sim.Process {
+	return t.enter(t.workers.Defenders.adopt(c), c.PodRun)
+}
+
+// enter enters the defender of a pod, and returns what ends it.
+func (t *Cluster) enter(p *Process, run sim.PodRun) sim.Process {
 	pod := t.attend(p, run)
 	if t.workers.hooks.Pod != nil {
-		return t.workers.hooks.Pod(run, p, pod), nil
+		return t.workers.hooks.Pod(run, p, pod)
 	}
-	return pod, nil
+	return pod
 }
 
 // attend enters the defender of a pod, and follows it to its end.
@@ -493,6 +517,9 @@ func (t *Cluster) Start(ctx context.Context, n int) (*report.Map, error) {
 	kind := ""
 	if c.o.Processes {
 		kind = ", each a process of its own"
+	}
+	if c.o.RealNodes {
+		kind = ", each in a container"
 	}
 	c.Say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, c.o.Chambers, c.o.Slots)
 	// The first window must not wait for those that come later, whether or not the case lets the number be known then.

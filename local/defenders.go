@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,12 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/internal/lab/machines"
 )
 
 // Defenders are the defenders of a stack, in the order in which they were started.
@@ -54,7 +57,7 @@ func (d *Defenders) launch(ctx context.Context, pod, node string) (*Process, err
 
 	o := d.settings
 	name := fmt.Sprintf("pod-%03d", at)
-	o.Pod, o.Node, o.LogFile = cmp.Or(pod, name), node, filepath.Join(d.logs, name+".log")
+	o.Pod, o.Node, o.LogFile = cmp.Or(pod, name), node, d.logOf(name)
 	start := d.startHere
 	if d.processes {
 		start = d.startProcess
@@ -102,6 +105,61 @@ func (d *Defenders) startProcess(ctx context.Context, o service.Options) (*Proce
 		}
 	}
 	return startProcess(ctx, l)
+}
+
+// containedPort is where a defender in a container serves its metrics.
+const containedPort = 8081
+
+// contained returns how a defender is started in a container of any pod: what differs
+// between pods, their kubelets fill in.
+func (d *Defenders) contained(ctx context.Context) (Launch, error) {
+	o := d.settings
+	o.Pod, o.Node, o.LogFile = "$(POD_NAME)", "$(NODE_NAME)", d.logOf("$(POD_NAME)")
+	l := Launch{Options: o, Command: []string{"rig", "defender"}, Serve: fmt.Sprint(":", containedPort)}
+	if d.hooks.Process != nil {
+		if err := d.hooks.Process(ctx, &l); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+func (d *Defenders) logOf(name string) string { return filepath.Join(d.logs, name+".log") }
+
+// sigterm is the exit code of a process that SIGTERM has ended: it had no time to see to an
+// orderly end, and nothing to hand off.
+const sigterm = 128 + int(syscall.SIGTERM)
+
+// adopt enters a defender that a real node's kubelet has started in a container.
+func (d *Defenders) adopt(c *machines.Container) *Process {
+	o := d.settings
+	o.Pod, o.Node, o.LogFile = c.Pod, c.Node, d.logOf(c.Pod)
+	p := &Process{Name: o.Pod, Options: o, Stop: c.Stop, Done: make(chan struct{})}
+	p.Gather = func() ([]*dto.MetricFamily, error) {
+		text, err := c.Metrics(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		return readMetrics(bytes.NewReader(text))
+	}
+	p.kill = func() time.Time { // its machine is gone, and with it the container
+		at := time.Now()
+		c.Lost()
+		<-p.Done
+		return at
+	}
+	go func() {
+		defer close(p.Done)
+		<-c.Done()
+		if code := c.Code(); code > 0 && code != sigterm {
+			p.Err = fmt.Errorf("defender %s in a container: exit code %d: %s", p.Name, code, lastWords(o.LogFile))
+		}
+	}()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.started++
+	d.all = append(d.all, p)
+	return p
 }
 
 // All returns all that were started.

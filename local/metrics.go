@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -22,8 +23,13 @@ func scrape(address string) ([]*dto.MetricFamily, error) {
 		return nil, fmt.Errorf("reading metrics: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	return readMetrics(resp.Body)
+}
+
+// readMetrics reads metrics as they are served.
+func readMetrics(text io.Reader) ([]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := parser.TextToMetricFamilies(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading metrics: %w", err)
 	}

@@ -64,6 +64,9 @@ type ConsoleOptions struct {
 type NodeOptions struct {
 	OnNodes bool // the defenders run as pods on nodes
 	Lab     bool // pods run on a real control plane
+	// RealNodes boots a machine for each node, which joins by its user data; defenders are
+	// containers there. It goes with Lab.
+	RealNodes bool
 
 	boot      time.Duration // of a cluster's nodes, from launch to Ready, more than 5 s; 0: BootTime
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
@@ -82,7 +85,17 @@ func (o Options) Resolve() Options {
 // Validate returns every fault of the options, by the flags' names.
 func (o Options) Validate() error {
 	o = o.Resolve()
-	return errors.Join(o.GroupOptions.validate(), misuse.Within("rate", o.Rate, 0, maxRate), o.BrokerOptions.validate())
+	return errors.Join(o.GroupOptions.validate(), misuse.Within("rate", o.Rate, 0, maxRate), o.BrokerOptions.validate(), o.validateRealNodes())
+}
+
+func (o Options) validateRealNodes() error {
+	switch {
+	case o.RealNodes && !o.Lab:
+		return errors.New("--real-nodes joins a real control plane: give --lab, too")
+	case o.RealNodes && o.Processes:
+		return errors.New("--processes: defenders are containers with --real-nodes: leave one of them out")
+	}
+	return nil
 }
 
 func (o GroupOptions) validate() error {

@@ -95,6 +95,12 @@ func (w *WorkerPlane) makeDir() error {
 		}
 		w.Dir, w.temporary = d, true
 	}
+	if w.o.RealNodes { // which have it at the same path
+		var err error
+		if w.Dir, err = filepath.Abs(w.Dir); err != nil {
+			return fmt.Errorf("making the directory for what is kept: %w", err)
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(w.Dir, "log"), 0o755); err != nil {
 		return fmt.Errorf("making the directory for what is kept: %w: name one that can be written to with --dir", err)
 	}

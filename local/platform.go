@@ -23,7 +23,7 @@ type platform interface {
 	describe() string
 	plane(ctx context.Context) (nodes.Config, error)
 	setLoad(load float64)
-	deploy(ctx context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error)
+	deploy(ctx context.Context, t *Cluster) (deployment, error) // of t's defenders
 	fleet() sim.Fleet
 	ledger() []sim.Entry
 	close() error
@@ -56,26 +56,32 @@ func openPlatform(ctx context.Context, onLab bool, dir string, told *Timeline, r
 	if !onLab {
 		return &simulated{r}, nil
 	}
-	binary, reason := lab.Built()
-	if reason != "" {
-		told.Say("Building the test cluster, a real Kubernetes control plane: it takes some minutes once")
-		var err error
-		if binary, err = lab.Build(ctx, told); err != nil {
-			return nil, fmt.Errorf("--lab: %w", err)
-		}
-	}
-	kept, err := os.MkdirTemp("/dev/shm", "muster-lab-") // etcd writes a lot that need not last
+	binary, kept, err := prepareLab(ctx, dir, told)
 	if err != nil {
-		kept = filepath.Join(dir, "lab")
-		if err := os.Mkdir(kept, 0o755); err != nil {
-			return nil, fmt.Errorf("--lab: %w", err)
-		}
+		return nil, fmt.Errorf("--lab: %w", err)
 	}
 	c := &testCluster{region: r, dir: kept}
 	if err := c.open(ctx, binary); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
+}
+
+// prepareLab builds the test cluster unless that has been done, and makes the folder that it
+// writes to.
+func prepareLab(ctx context.Context, dir string, told *Timeline) (binary, kept string, err error) {
+	binary, reason := lab.Built()
+	if reason != "" {
+		told.Say("Building the test cluster, a real Kubernetes control plane: it takes some minutes once")
+		if binary, err = lab.Build(ctx, told); err != nil {
+			return "", "", err
+		}
+	}
+	if kept, err = os.MkdirTemp("/dev/shm", "muster-lab-"); err == nil { // etcd writes a lot that need not last
+		return binary, kept, nil
+	}
+	kept = filepath.Join(dir, "lab")
+	return binary, kept, os.Mkdir(kept, 0o755)
 }
 
 // simulated is a cluster of the region's own.
@@ -90,8 +96,8 @@ func (s *simulated) fleet() sim.Fleet                                { return s.
 func (s *simulated) ledger() []sim.Entry                             { return s.region.Simulator.Ledger() }
 func (s *simulated) close() error                                    { return nil }
 
-func (s *simulated) deploy(_ context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	return simulatedDeployment{s.region.Simulator.Deploy(defenderPod(), start)}, nil
+func (s *simulated) deploy(_ context.Context, t *Cluster) (deployment, error) {
+	return simulatedDeployment{s.region.Simulator.Deploy(defenderPod(), t.startPod)}, nil
 }
 
 type simulatedDeployment struct{ *sim.Deployment }
@@ -104,6 +110,7 @@ type testCluster struct {
 	machines *machines.Machines
 	lab      *lab.Lab
 	dir      string
+	drain    kube.Rules // zero: the defaults
 }
 
 func (c *testCluster) open(ctx context.Context, binary string) error {
@@ -132,7 +139,7 @@ func (c *testCluster) plane(ctx context.Context) (nodes.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	cluster, err := kube.New(account, kube.Options{})
+	cluster, err := kube.New(account, kube.Options{Drain: c.drain})
 	if err != nil {
 		return config, fmt.Errorf("connecting to the test cluster: %w", err)
 	}
@@ -160,8 +167,8 @@ func (c *testCluster) ledger() []sim.Entry {
 	return out
 }
 
-func (c *testCluster) deploy(ctx context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	d, err := c.machines.Deploy(ctx, defenderPod(), start)
+func (c *testCluster) deploy(ctx context.Context, t *Cluster) (deployment, error) {
+	d, err := c.machines.Deploy(ctx, defenderPod(), t.startPod)
 	return labDeployment{d}, err
 }
 

@@ -109,6 +109,9 @@ type Launch struct {
 	Program string   // empty: this program
 	Command []string // subcommand of the program, before the flags
 	Flags   []string // added to those that the options stand for
+	// Serve is the address of its metrics; empty: a free port of 127.0.0.1, and it ends with
+	// its standard input.
+	Serve string
 	// Links is closed when the process has ended; nil for nothing.
 	Links io.Closer
 	// Killed reports whether an end that the stack didn't ask for is a kill, and no
@@ -136,7 +139,12 @@ func (l Launch) Arguments() []string {
 	o := l.Options
 	args := append([]string{}, l.Command...)
 	args = append(args, "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
-		"--retry-attempts", strconv.Itoa(o.RetryAttempts), "--pod", o.Pod, "--node", o.Node, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
+		"--retry-attempts", strconv.Itoa(o.RetryAttempts), "--pod", o.Pod, "--node", o.Node, "--log-file", o.LogFile)
+	if l.Serve != "" {
+		args = append(args, "--http", l.Serve)
+	} else {
+		args = append(args, "--http", "127.0.0.1:0", "--child")
+	}
 	if o.LeaveTimeout > 0 {
 		args = append(args, "--leave-timeout", o.LeaveTimeout.String())
 	}

@@ -6,9 +6,11 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/partition/role"
@@ -26,6 +28,11 @@ type Stack struct {
 
 // Start starts everything but the defenders.
 func Start(ctx context.Context, o Options, h Hooks) (*Stack, error) {
+	if o.RealNodes { // before anything is started for them
+		if err := lab.RealNodes(ctx); err != nil {
+			return nil, &misuse.Error{Err: fmt.Errorf("--real-nodes: %w", err)}
+		}
+	}
 	s := &Stack{WorkerPlane: newWorkerPlane(o.Resolve(), h)}
 	if err := s.start(ctx); err != nil {
 		return nil, unlessEnded(ctx, errors.Join(err, s.Close()))

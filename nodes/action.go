@@ -15,6 +15,7 @@ type ScalingAction struct {
 	ScaleUpIntent       *Intent  `json:"scaleUpIntent,omitempty"`
 	ScaleUpLaunches     []Intent `json:"scaleUpLaunches,omitempty"`
 	ScaleUpWanted       []Want   `json:"scaleUpWanted,omitempty"`
+	ScaleUpReplaces     []string `json:"scaleUpReplaces,omitempty"`
 
 	ScaleDownActionID             string         `json:"scaleDownActionId,omitempty"`
 	ScaleDownStartedEpoch         int64          `json:"scaleDownStartedEpoch,omitempty"`
@@ -56,8 +57,9 @@ func (a ScalingAction) clone() ScalingAction {
 	a.ScaleUpLaunches = slices.Clone(a.ScaleUpLaunches)
 	a.ScaleUpWanted = slices.Clone(a.ScaleUpWanted)
 	for i, w := range a.ScaleUpWanted {
-		a.ScaleUpWanted[i] = Want{Types: slices.Clone(w.Types), Zones: slices.Clone(w.Zones)}
+		a.ScaleUpWanted[i] = Want{Types: slices.Clone(w.Types), Zones: slices.Clone(w.Zones), Market: w.Market}
 	}
+	a.ScaleUpReplaces = slices.Clone(a.ScaleUpReplaces)
 	return a
 }
 
@@ -128,6 +130,7 @@ func (r Record) front() ScalingAction {
 		ScaleUpIntent:       r.ScaleUpIntent,
 		ScaleUpLaunches:     r.ScaleUpLaunches,
 		ScaleUpWanted:       r.ScaleUpWanted,
+		ScaleUpReplaces:     r.ScaleUpReplaces,
 
 		ScaleDownActionID:             r.ScaleDownActionID,
 		ScaleDownStartedEpoch:         r.ScaleDownStartedEpoch,
@@ -140,7 +143,7 @@ func (r Record) front() ScalingAction {
 func (r *Record) setFront(a ScalingAction) {
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = a.ScaleUpActionID, a.ScaleUpStartedEpoch, a.ScaleUpRequested
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent = a.ScaleUpInstanceIDs, a.ScaleUpIntent
-	r.ScaleUpLaunches, r.ScaleUpWanted = a.ScaleUpLaunches, a.ScaleUpWanted
+	r.ScaleUpLaunches, r.ScaleUpWanted, r.ScaleUpReplaces = a.ScaleUpLaunches, a.ScaleUpWanted, a.ScaleUpReplaces
 	r.ScaleDownActionID, r.ScaleDownStartedEpoch, r.ScaleDownPhase = a.ScaleDownActionID, a.ScaleDownStartedEpoch, a.ScaleDownPhase
 	r.ScaleDownTargetInstanceIDs = a.ScaleDownTargetInstanceIDs
 	r.ScaleDownCompletedInstanceIDs = a.ScaleDownCompletedInstanceIDs

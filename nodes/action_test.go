@@ -64,7 +64,7 @@ func TestSeveralActionsAreRefusedByWhoKnowsOne(t *testing.T) {
 
 func TestActionsBesideOthersAreRefused(t *testing.T) {
 	launching := twoOpen(t)
-	drains := apply(t, leased(), BeginScaleDown{7, "d", at(1), []string{"i-1"}, 3})
+	drains := apply(t, leased(), BeginScaleDown{Fence: 7, ActionID: "d", Now: at(1), Targets: []string{"i-1"}, MaxActions: 3})
 	for name, c := range map[string]struct {
 		r    Record
 		t    Transition
@@ -72,13 +72,13 @@ func TestActionsBesideOthersAreRefused(t *testing.T) {
 	}{
 		"one more than MAX_ACTIONS":                {launching, BeginScaleUp{Fence: 7, ActionID: "w", Now: at(4), Requested: 1, MaxActions: 2}, ErrScalingInProgress},
 		"a scale-up while another launches":        {launching, BeginScaleUp{Fence: 7, ActionID: "w", Now: at(4), Requested: 1, MaxActions: 9}, ErrScalingInProgress},
-		"a scale-down beside a scale-up":           {launching, BeginScaleDown{7, "d", at(4), []string{"i-9"}, 9}, ErrScalingInProgress},
-		"the same target twice":                    {drains, BeginScaleDown{7, "e", at(4), []string{"i-1"}, 9}, ErrScalingInProgress},
+		"a scale-down beside a scale-up":           {launching, BeginScaleDown{Fence: 7, ActionID: "d", Now: at(4), Targets: []string{"i-9"}, MaxActions: 9}, ErrScalingInProgress},
+		"the same target twice":                    {drains, BeginScaleDown{Fence: 7, ActionID: "e", Now: at(4), Targets: []string{"i-1"}, MaxActions: 9}, ErrScalingInProgress},
 		"a launch of an action that is not open":   {launching, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(0, 0, "t")}, errNotThatAction},
 		"another action's launch":                  {launching, RecordScaleUpInstances{Fence: 7, ActionID: "u", Token: "t1", InstanceID: "i-3"}, errNotRecorded},
 		"a mark of another action's target":        {drains, MarkTerminating{7, Removal{InstanceID: "i-1", ActionID: "e"}}, errNotThatAction},
 		"a removal of an action's target":          {drains, MarkTerminating{7, Removal{InstanceID: "i-1"}}, errNotThatAction},
-		"a completion before all targets are gone": {apply(t, drains, BeginScaleDown{7, "e", at(2), []string{"i-2"}, 9}), CompleteScaleDown{7, "e", at(9)}, errUnfinished},
+		"a completion before all targets are gone": {apply(t, drains, BeginScaleDown{Fence: 7, ActionID: "e", Now: at(2), Targets: []string{"i-2"}, MaxActions: 9}), CompleteScaleDown{7, "e", at(9)}, errUnfinished},
 	} {
 		if _, _, err := Applied(c.r, c.t); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -88,8 +88,8 @@ func TestActionsBesideOthersAreRefused(t *testing.T) {
 
 func TestAScaleUpBeginsBesideADrain(t *testing.T) {
 	r := apply(t, leased(),
-		BeginScaleDown{7, "d", at(1), []string{"i-1"}, 3},
-		BeginScaleDown{7, "e", at(1), []string{"i-2"}, 3},
+		BeginScaleDown{Fence: 7, ActionID: "d", Now: at(1), Targets: []string{"i-1"}, MaxActions: 3},
+		BeginScaleDown{Fence: 7, ActionID: "e", Now: at(1), Targets: []string{"i-2"}, MaxActions: 3},
 		BeginScaleUp{Fence: 7, ActionID: "u", Now: at(2), Requested: 1, MaxActions: 3},
 		StartDrain{7, Removal{InstanceID: "i-2", ActionID: "e", DrainedSince: at(2).Unix()}},
 		MarkTerminating{7, Removal{InstanceID: "i-2", ActionID: "e"}},

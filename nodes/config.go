@@ -7,7 +7,7 @@ import (
 )
 
 // Config is what a Reconciler works with: the policy, the five systems around it, all of them required, and
-// optional parts. With another Sizer, Fitter or Screener decisions are made otherwise; Clock, NewID,
+// optional parts. With another Sizer, Fitter, Appraiser or Screener decisions are made otherwise; Clock, NewID,
 // TickBudget and Stopping let tests and Lambda functions control time, names and the end of a process.
 type Config struct {
 	Policy   Policy
@@ -22,6 +22,7 @@ type Config struct {
 	Template    Template      // what new instances boot from
 	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
 	Fitter      Fitter        // nil: RequestsFit
+	Appraiser   Appraiser     // nil: CONSOLIDATION knows no prices and replaces no worker
 	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
 	NewID       func() string // unique short strings; nil: random
 	// Holder names what at most one process can be at a time, such as an address that only one can listen on.
@@ -48,7 +49,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// setDefaults fills in what a zero field stands for. Sizer, Fitter and Screener stay nil: the decision has
+// setDefaults fills in what a zero field stands for. Sizer, Fitter, Appraiser and Screener stay nil: the decision has
 // defaults of its own.
 func (c *Config) setDefaults() {
 	if c.Clock == nil {

@@ -13,6 +13,8 @@ type Decider struct {
 	Policy Policy
 	Sizer  Sizer
 	Fitter Fitter
+	// Appraiser knows prices; without it no worker is replaced by a cheaper one.
+	Appraiser Appraiser
 }
 
 // Decide says what to do. It depends on nothing but its arguments: no clock, no I/O, the same answer for the
@@ -37,11 +39,15 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	up := upGates(g, in)
 	down, targets, passed := downGates(g, in, d.Fitter)
 
-	dec := choose(in, shared, repair, up, down)
-	switch dec.Action {
-	case ScaleUp:
+	consolidate, merged := consolidateGates(g, in, d)
+
+	dec := choose(in, shared, repair, up, down, consolidate)
+	switch {
+	case dec.Reason == ReasonConsolidates:
+		merged.fill(&dec)
+	case dec.Action == ScaleUp:
 		d.size(&dec, g, in, up.byCPU)
-	case ScaleDown:
+	case dec.Action == ScaleDown:
 		dec.Targets = targets
 	}
 	if in.o.FleetKnown && (repair.wanted || up.holds && in.metrics == "") {
@@ -80,7 +86,7 @@ func cancellable(r Record) []string {
 // cluster below its minimum is in more danger than one under load. A pause does not stop it either:
 // MIN_WORKERS is what people said the cluster can't do without, and a pause that is forgotten must not let it
 // wither.
-func choose(in inputs, shared, repair, up, down verdict) Decision {
+func choose(in inputs, shared, repair, up, down, consolidate verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
 	shared = pausedBeside(shared, in.r, windows)
 	switch {
@@ -92,6 +98,10 @@ func choose(in inputs, shared, repair, up, down verdict) Decision {
 		return shared.noop()
 	}
 
+	idle := down.wanted && down.blocker == ""
+	if consolidate.holds && !up.holds && !idle {
+		return consolidate.decision(consolidate.action, ReasonConsolidates)
+	}
 	// Half a trigger at low CPU: a scale-down is the nearer one.
 	upIsNearer := up.blocker != ReasonTriggerPartial || !down.wanted
 	switch {

@@ -10,8 +10,9 @@ import (
 // verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
 type verdict struct {
 	wanted  bool
-	holds   bool // the trigger holds, whatever else is in the way
-	byCPU   bool // the CPU trigger holds
+	holds   bool   // the trigger holds, whatever else is in the way
+	byCPU   bool   // the CPU trigger holds
+	action  Action // by which a consolidation saves; "" of the other paths
 	blocker Reason
 	detail  string
 }

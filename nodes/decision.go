@@ -15,14 +15,15 @@ const (
 // Reason is why a decision is what it is. Every cause of a NOOP has its own.
 type Reason string
 
-// The reasons. The first three are those of actions, the others block one.
+// The reasons. The first four are those of actions, the others block one.
 const (
-	ReasonTriggered  Reason = "TRIGGERED"          // a scale-up's trigger holds
-	ReasonRepair     Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
-	ReasonIdle       Reason = "IDLE"               // a scale-down's conditions hold
-	ReasonSteady     Reason = "STEADY"             // nothing asks for a change
-	ReasonInProgress Reason = "IN_PROGRESS"        // an open action has to end first
-	ReasonCancels    Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
+	ReasonTriggered    Reason = "TRIGGERED"          // a scale-up's trigger holds
+	ReasonRepair       Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
+	ReasonIdle         Reason = "IDLE"               // a scale-down's conditions hold
+	ReasonConsolidates Reason = "CONSOLIDATES"       // the pods of a worker fit elsewhere, for less
+	ReasonSteady       Reason = "STEADY"             // nothing asks for a change
+	ReasonInProgress   Reason = "IN_PROGRESS"        // an open action has to end first
+	ReasonCancels      Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
 
 	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
 	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely
@@ -42,6 +43,7 @@ const (
 	ReasonPodsPending  Reason = "PODS_PENDING"   // CPU is low, but pods are pending
 	ReasonCooldownDown Reason = "COOLDOWN_DOWN"
 	ReasonInterruption Reason = "INTERRUPTION_OPEN"
+	ReasonBudget       Reason = "CONSOLIDATION_BUDGET" // as many workers were removed within the hour as CONSOLIDATE_PER_HOUR allows
 	ReasonMinWorkers   Reason = "MIN_WORKERS"
 	ReasonNoTarget     Reason = "NO_TARGET"     // no worker may be taken away
 	ReasonPodsDontFit  Reason = "PODS_DONT_FIT" // the remaining workers can't take a target's pods
@@ -57,7 +59,9 @@ type Decision struct {
 	More    bool     `json:"more,omitempty"`    // more are needed than one scale-up may launch
 	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order
-	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
+	// Replaces are the workers that go once what a scale-up launches is Ready.
+	Replaces []string `json:"replaces,omitempty"`
+	Passed   []Passed `json:"passed,omitempty"` // workers not chosen for removal
 	// Cancel are the open scale-downs whose nodes are needed again.
 	Cancel []string `json:"cancel,omitempty"`
 	// Unhealthy are the workers that are not Ready. They are removed by the sweep, whatever the decision.

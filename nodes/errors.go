@@ -15,6 +15,7 @@ var (
 	errMarked            = errors.New("the instance is marked TERMINATING")
 	errUnfinished        = errors.New("the action is not finished")
 	ErrPaused            = errors.New("scaling is paused")
+	errNoBudget          = errors.New("CONSOLIDATE_PER_HOUR is used up")
 	ErrSchemaTooNew      = errors.New("the record was written by a newer version")
 )
 

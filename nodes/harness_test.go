@@ -244,7 +244,7 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 		holder = "A"
 	}
 	r, err := nodes.New(nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
-		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID})
+		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID, Appraiser: p.stage.sc.appraiser})
 	if err != nil {
 		panic(err)
 	}

@@ -36,6 +36,7 @@ const (
 	handedFirst    = "no worker evicted while it holds its work"
 	targetsStay    = "a scale-down's target is not replaced"
 	pauseHolds     = "a pause begins nothing but a repair"
+	budgetKept     = "no more consolidations within an hour than CONSOLIDATE_PER_HOUR"
 	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
 )
 
@@ -70,6 +71,7 @@ type judge struct {
 	replaced   map[string]bool      // instances for which a replacement was launched
 	noReplace  map[string]bool      // items that say no replacement, or could get none
 	opened     map[string]bool      // instances with an item
+	merged     []time.Time          // workers whose removal a consolidation began; in its scenarios the cluster is never idle
 	givenUp    map[string]bool      // marked because they were not Ready
 }
 
@@ -254,6 +256,7 @@ func (j *judge) written(e *sim.Entry) {
 	if before.Paused() && !after.Paused() && e.Detail != "resumeScaling" {
 		j.fail(pauseHolds, "%s ended the pause", e.Detail)
 	}
+	j.budget(e)
 	j.cooldown(e)
 	j.marks(e)
 }
@@ -266,11 +269,15 @@ func (j *judge) cooldown(e *sim.Entry) {
 			j.fail(cooldownAtEnd, "%s set lastScaleEpoch", e.Detail)
 		}
 	}
-	if e.Detail != "completeScaleUp" || e.Late { // nobody had taken the lease meanwhile: as if what happened meanwhile had happened after
+	verified := e.Detail == "completeScaleUp" || e.Detail == "completeReplacement"
+	if !verified || e.Late { // nobody had taken the lease meanwhile: as if what happened meanwhile had happened after
 		return
 	}
 	ready := 0
 	own := before.Of(begins(after, before))
+	if !own.ScalingUp() {
+		return
+	}
 	for _, id := range own.ScaleUpInstanceIDs {
 		if (j.ready[id] && !j.gone[id]) || e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero() {
 			ready++
@@ -278,6 +285,28 @@ func (j *judge) cooldown(e *sim.Entry) {
 	}
 	if ready < own.ScaleUpRequested {
 		j.fail(verifiedReady, "%s with %d of %d Ready", own.ScaleUpActionID, ready, own.ScaleUpRequested)
+	}
+}
+
+// budget counts the workers that consolidations are about to remove, by the actions alone and not by what the record keeps of them.
+func (j *judge) budget(e *sim.Entry) {
+	if j.s.policy.Consolidation == "" || j.s.policy.Consolidation == nodes.ConsolidationOff {
+		return
+	}
+	own := e.After.Of(begins(e.Before, e.After))
+	workers := 0
+	switch e.Detail {
+	case "beginScaleUp":
+		workers = len(own.ScaleUpReplaces)
+	case "beginScaleDown":
+		workers = len(own.ScaleDownTargetInstanceIDs)
+	}
+	for range workers {
+		j.merged = append(j.merged, e.At)
+	}
+	j.merged = slices.DeleteFunc(j.merged, func(at time.Time) bool { return e.At.Sub(at) >= time.Hour })
+	if workers > 0 && len(j.merged) > j.s.policy.ConsolidatePerHour {
+		j.fail(budgetKept, "%d within an hour", len(j.merged))
 	}
 }
 

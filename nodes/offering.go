@@ -28,10 +28,12 @@ func (e Exhausted) Covers(o Offering) bool {
 type Want struct {
 	Types []string `json:"types,omitempty"` // that would do, most wanted first; nil: INSTANCE_TYPES
 	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
+	// Market is the only one that will do, because of its price; "": any.
+	Market Market `json:"market,omitempty"`
 }
 
 // any reports whether every node that is offered would do.
-func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
+func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 && w.Market == "" }
 
 // launchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers
 // first; within a zone Spot across all types, then On-Demand across all types; only then the next zone. So an

@@ -37,6 +37,16 @@ const (
 	PendingPhase         PendingSource = "phase"         // every pod in phase Pending
 )
 
+// Consolidation says what is done about workers whose pods need less than is paid for.
+type Consolidation string
+
+// The kinds of consolidation.
+const (
+	ConsolidationOff     Consolidation = "off"     // nothing: only an idle cluster shrinks
+	ConsolidationRemove  Consolidation = "remove"  // a worker is removed if its pods fit on the others
+	ConsolidationReplace Consolidation = "replace" // and replaced if they fit on the others and a cheaper node
+)
+
 // Policy holds every setting that decisions depend on. It is plain data: two equal policies decide equally.
 // DefaultPolicy gives the documented defaults; Validate reports everything that is wrong with it.
 type Policy struct {
@@ -58,6 +68,10 @@ type Policy struct {
 	MaxBatchDown int  // most nodes of one scale-down
 	MaxActions   int  // most scaling actions in flight at a time; below 1 stands for 1
 	PodsPerNode  int  // pods that one new node is expected to take
+
+	Consolidation Consolidation // "" stands for off
+	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation begins within an hour.
+	ConsolidatePerHour int
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
 	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
@@ -149,6 +163,9 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("MAX_BATCH_UP", p.MaxBatchUp)
 	atLeastOne("MAX_BATCH_DOWN", p.MaxBatchDown)
 	check(p.MaxActions >= 1 && p.MaxActions <= mostActions, "MAX_ACTIONS", p.MaxActions, "use 1 to %d", mostActions)
+	check(p.Consolidation.known(), "CONSOLIDATION", p.Consolidation, "use off, remove or replace")
+	check(p.ConsolidatePerHour >= 0 && p.ConsolidatePerHour <= mostPerHour, "CONSOLIDATE_PER_HOUR", p.ConsolidatePerHour,
+		"use 1 to %d, or 0 to begin none", mostPerHour)
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
@@ -236,6 +253,8 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_BATCH_UP", "5", "most nodes per scale-up", setting.Int(func(p *Policy) *int { return &p.MaxBatchUp })),
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
 	setting.New("MAX_ACTIONS", "10", "most scaling actions in flight at a time; 1: one after the other", setting.Int(func(p *Policy) *int { return &p.MaxActions })),
+	setting.New("CONSOLIDATION", "off", "remove: a worker whose pods fit on the others is removed; replace: it may be replaced by a cheaper one; off", func(p *Policy, v string) error { p.Consolidation = Consolidation(v); return nil }),
+	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),

@@ -48,12 +48,18 @@ type Record struct {
 	ScaleUpLaunches []Intent `json:"scaleUpLaunches,omitempty"` // the launches behind scaleUpInstanceIds
 	ScaleUpWanted   []Want   `json:"scaleUpWanted,omitempty"`   // of which kinds the nodes should be, by ordinal
 
+	// ScaleUpReplaces are the workers that a scale-down removes once the nodes are Ready, if their pods still fit then.
+	ScaleUpReplaces []string `json:"scaleUpReplaces,omitempty"`
+
 	OtherActions []ScalingAction `json:"otherActions,omitempty"` // open beside the one above, which began first
 
 	Removals  []Removal   `json:"removals,omitempty"`           // instances on their way out, of any cause
 	Joined    []string    `json:"joinedInstanceIds,omitempty"`  // instances whose node some tick has seen
 	SkipList  []Skip      `json:"skipList,omitempty"`           // workers not to be chosen for a while
 	Exhausted []Exhausted `json:"exhaustedOfferings,omitempty"` // offerings not to be tried for a while
+
+	// ConsolidatedEpochs is when consolidations began within the last hour, one for each worker: the disruption budget.
+	ConsolidatedEpochs []int64 `json:"consolidatedEpochs,omitempty"`
 
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"` // what new nodes turned out to be
 
@@ -181,6 +187,7 @@ func (r Record) Clone() Record {
 	r.Joined = slices.Clone(r.Joined)
 	r.SkipList = slices.Clone(r.SkipList)
 	r.Exhausted = slices.Clone(r.Exhausted)
+	r.ConsolidatedEpochs = slices.Clone(r.ConsolidatedEpochs)
 	return r
 }
 
@@ -300,6 +307,7 @@ func (r *Record) clearScaleUp() {
 	r.ScalingInProgress = false
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = "", 0, 0
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches, r.ScaleUpWanted = nil, nil, nil, nil
+	r.ScaleUpReplaces = nil
 }
 
 // clearScaleDown ends the open scale-down.

@@ -151,7 +151,7 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 			m, ok := r.Removal("i-1")
 			return ok && m.Phase == PhaseTerminating
 		}},
-		"beginScaleDown stores the plan": {leased(), BeginScaleDown{7, "down", at(1), []string{"i-1"}, 1}, func(r Record) bool {
+		"beginScaleDown stores the plan": {leased(), BeginScaleDown{Fence: 7, ActionID: "down", Now: at(1), Targets: []string{"i-1"}, MaxActions: 1}, func(r Record) bool {
 			return r.ScalingInProgress && r.ScaleDownPhase == PhaseDraining && slices.Equal(r.ScaleDownTargetInstanceIDs, []string{"i-1"}) &&
 				r.ScaleDownCompletedInstanceIDs != nil && len(r.ScaleDownCompletedInstanceIDs) == 0 && r.ScaleDownStartedEpoch == at(1).Unix()
 		}},
@@ -292,10 +292,10 @@ func TestTransitionsRefuse(t *testing.T) {
 		"a lease that is held":                        {leased(), AcquireLease{"a", at(60), time.Minute}, ErrLeaseHeld},
 		"renewing a lease that passed on":             {leased(), RenewLease{"old", 6, at(1), time.Minute}, ErrStaleFence},
 		"a second scale-up":                           {up, BeginScaleUp{Fence: 7, ActionID: "up2", Now: at(1), Requested: 1}, ErrScalingInProgress},
-		"a scale-down during a scale-up":              {up, BeginScaleDown{7, "d", at(1), nil, 1}, ErrScalingInProgress},
+		"a scale-down during a scale-up":              {up, BeginScaleDown{Fence: 7, ActionID: "d", Now: at(1), Targets: nil, MaxActions: 1}, ErrScalingInProgress},
 		"a scale-up during a scale-down":              {down, BeginScaleUp{Fence: 7, ActionID: "u", Now: at(1), Requested: 1}, ErrScalingInProgress},
 		"a scale-up while paused":                     {paused(leased()), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(6), Requested: 1}, ErrPaused},
-		"a scale-down while paused":                   {paused(leased()), BeginScaleDown{7, "d", at(6), nil, 1}, ErrPaused},
+		"a scale-down while paused":                   {paused(leased()), BeginScaleDown{Fence: 7, ActionID: "d", Now: at(6), Targets: nil, MaxActions: 1}, ErrPaused},
 		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{Fence: 7, ActionID: "up", Now: at(2)}), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(3), Requested: 1}, errNotThatAction},
 		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, errNotThatAction},
 		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, errNotRecorded},
@@ -325,7 +325,7 @@ func TestTransitionsRefuse(t *testing.T) {
 		"reduceScaleUp with a stale fence":            {up, ReduceScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
 		"completeScaleUp with a stale fence":          {up, CompleteScaleUp{Fence: 6, ActionID: "up", Now: at(1)}, ErrStaleFence},
 		"failScaleUp with a stale fence":              {up, FailScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
-		"beginScaleDown with a stale fence":           {leased(), BeginScaleDown{6, "d", at(1), nil, 1}, ErrStaleFence},
+		"beginScaleDown with a stale fence":           {leased(), BeginScaleDown{Fence: 6, ActionID: "d", Now: at(1), Targets: nil, MaxActions: 1}, ErrStaleFence},
 		"startDrain with a stale fence":               {down, StartDrain{6, downRemoval("i-1")}, ErrStaleFence},
 		"markTerminating with a stale fence":          {down, MarkTerminating{6, downRemoval("i-1")}, ErrStaleFence},
 		"markScaleDownInstanceDone with stale fence":  {down, MarkScaleDownInstanceDone{6, "down", "i-1"}, ErrStaleFence},
@@ -368,7 +368,7 @@ func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing
 		{upLaunched(t), ReduceScaleUp{Fence: 7, ActionID: "up"}},
 		{upLaunched(t), CompleteScaleUp{Fence: 7, ActionID: "up", Now: at(2)}},
 		{upLaunched(t), FailScaleUp{Fence: 7, ActionID: "up", Now: at(2), Backoff: time.Minute, Removals: []Removal{{InstanceID: "i-1"}}}},
-		{leased(), BeginScaleDown{7, "down", at(1), []string{"i-1"}, 1}},
+		{leased(), BeginScaleDown{Fence: 7, ActionID: "down", Now: at(1), Targets: []string{"i-1"}, MaxActions: 1}},
 		{downBegun(t), StartDrain{7, downRemoval("i-1")}},
 		{marking, MarkTerminating{7, downRemoval("i-1")}},
 		{marking, MarkScaleDownInstanceDone{7, "down", "i-1"}},

@@ -25,10 +25,10 @@ func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) erro
 		ids = append(ids, target.InstanceID)
 	}
 	if !d.config.Policy.parallel() {
-		return d.open(ctx, ids)
+		return d.open(ctx, ids, decision.Reason)
 	}
 	for _, id := range ids {
-		if err := d.open(ctx, []string{id}); err != nil {
+		if err := d.open(ctx, []string{id}, decision.Reason); err != nil {
 			return err
 		}
 	}
@@ -45,14 +45,18 @@ func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) erro
 }
 
 // open opens a scale-down.
-func (d scaleDown) open(ctx context.Context, targets []string) error {
+func (d scaleDown) open(ctx context.Context, targets []string, why Reason) error {
 	id := d.newActionID()
 	d.state.workOn(id)
 	err := d.state.apply(ctx, BeginScaleDown{
-		Fence:      d.state.fence,
-		ActionID:   id,
-		Now:        d.now(),
-		Targets:    targets,
+		Fence:    d.state.fence,
+		ActionID: id,
+		Now:      d.now(),
+		Targets:  targets,
+
+		Consolidates: why == ReasonConsolidates,
+		PerHour:      d.config.Policy.ConsolidatePerHour,
+
 		MaxActions: d.config.Policy.MaxActions,
 	})
 	if err == nil {

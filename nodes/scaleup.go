@@ -36,6 +36,8 @@ func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision
 		Now:        u.now(),
 		Requested:  d.Nodes,
 		Wanted:     d.Wanted,
+		Replaces:   d.Replaces,
+		PerHour:    u.config.Policy.ConsolidatePerHour,
 		Repair:     d.Reason == ReasonRepair,
 		MaxActions: u.config.Policy.MaxActions,
 	})
@@ -150,6 +152,7 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 
 	policy, subnets := u.wanted(subnets)
 	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, now)
+	order = slices.DeleteFunc(order, func(o Offering) bool { return !u.paysFor(o) })
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, u.endLaunching(ctx, refusal, news)
 	}
@@ -174,10 +177,17 @@ func (u scaleUp) wanted(subnets []Subnet) (Policy, []Subnet) {
 	if len(want.Types) > 0 {
 		p.InstanceTypes = want.Types
 	}
+	p.Spot = p.Spot && want.Market != OnDemand
 	if len(want.Zones) > 0 {
 		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(want.Zones, s.Zone) })
 	}
 	return p, subnets
+}
+
+// paysFor reports whether the next ordinal may be bought in an offering's market: that of a consolidation is cheaper in one alone.
+func (u scaleUp) paysFor(o Offering) bool {
+	wanted, ordinal := u.state.record.ScaleUpWanted, len(u.state.record.ScaleUpInstanceIDs)
+	return ordinal >= len(wanted) || wanted[ordinal].Market == "" || wanted[ordinal].Market == o.Market
 }
 
 // endLaunching continues with what was launched, or fails the action if that is nothing.
@@ -208,6 +218,11 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 	id := u.state.record.ScaleUpActionID
 	switch {
 	case known && len(ready) >= u.state.record.ScaleUpRequested:
+		if len(u.state.record.ScaleUpReplaces) > 0 {
+			if done, err := u.exchange().handOn(ctx, s); done || err != nil {
+				return err
+			}
+		}
 		err := u.state.apply(ctx, CompleteScaleUp{Fence: u.state.fence, ActionID: id, Now: u.now(),
 			Unchecked: u.unchecked(s), Template: fingerprint(u.config.Template, u.config.Policy)})
 		if err == nil {
@@ -264,7 +279,9 @@ func (u scaleUp) offeringsOf(removals []Removal) []Exhausted {
 func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted, joins bool) error {
 	id := u.state.record.ScaleUpActionID
 	backoff := max(u.config.Policy.CooldownUp, time.Minute)
-	if joins {
+	// What could not be had for a consolidation is no reason to keep pods waiting. What was launched and did not join is.
+	unneeded := len(u.state.record.ScaleUpReplaces) > 0 && len(u.state.record.ScaleUpInstanceIDs) == 0
+	if joins || unneeded {
 		backoff = 0
 	}
 	err := u.state.apply(ctx, FailScaleUp{
@@ -279,7 +296,10 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 		return err
 	}
 	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.BackoffUntilEpoch)
-	if joins {
+	switch {
+	case unneeded:
+		text = "it was for a consolidation, so there is no back-off"
+	case joins:
 		text = fmt.Sprintf("%d instance(s) to be removed; others have joined since, so there is no back-off", len(removals))
 	}
 	u.log.append(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: text})

@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
@@ -97,8 +98,9 @@ func parallelScenarios() []scenario {
 // everyScenario is every scenario with one action at a time, those of several actions, and the former again with
 // several allowed, tried at fewer calls.
 func everyScenario() []scenario {
-	out := append(scenarios(), parallelScenarios()...)
-	for _, sc := range scenarios() {
+	single := append(scenarios(), consolidationScenarios()...)
+	out := append(slices.Clone(single), parallelScenarios()...)
+	for _, sc := range single {
 		sc = several(sc)
 		sc.stride = 8 * max(sc.stride, 1)
 		out = append(out, sc)

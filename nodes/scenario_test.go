@@ -26,9 +26,11 @@ type scenario struct {
 	want    func(*stage) string // always
 	undone  func(*stage) string // only without a fault: a crash may use up a drain's time, and then the worker is kept
 	// tolerated is what the general rest rule does not hold for.
-	deaf     bool // workers can't be asked to hand over in time
-	nodeless int  // instances without a node that nobody may touch
-	outage   bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
+	region    func(*sim.Options)
+	appraiser nodes.Appraiser
+	deaf      bool // workers can't be asked to hand over in time
+	nodeless  int  // instances without a node that nobody may touch
+	outage    bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.
@@ -67,7 +69,11 @@ func newStage(sc *scenario) *stage {
 	for _, z := range sc.workers {
 		zones = append(zones, string(z))
 	}
-	w := sim.New(sim.Options{Policy: p, Workers: zones, Boot: 70 * time.Second, Visible: 3 * time.Second})
+	o := sim.Options{Policy: p, Workers: zones, Boot: 70 * time.Second, Visible: 3 * time.Second}
+	if sc.region != nil {
+		sc.region(&o)
+	}
+	w := sim.New(o)
 	s := &stage{Simulator: w, policy: p, sc: sc}
 	w.SetLoad(0.5)
 	sc.setup(s)

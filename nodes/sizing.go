@@ -40,6 +40,23 @@ type Screener interface {
 	Screen(p Policy, o Observation) []Pod
 }
 
+// Appraiser knows what instances cost, and what would do for less.
+type Appraiser interface {
+	// Price returns what an hour of an instance type costs in a market, in USD; false if that is not known.
+	Price(instanceType string, m Market) (usd float64, known bool)
+	// Cheaper returns a node of any kind that costs less than below and that runs, beside the fleet of a question,
+	// all pods that it has pending; false if there is none. It alters nothing that it is given.
+	Cheaper(q Question, below float64) (Replacement, bool)
+}
+
+// Replacement is a node that would do for less.
+type Replacement struct {
+	Want  Want
+	Type  string  // most wanted
+	Price float64 // an hour of it, in USD
+	Room  Resources
+}
+
 // PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less
 // those that run on the worker that they replace; so do nodes that have just joined, less those that run
 // there.

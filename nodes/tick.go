@@ -155,7 +155,7 @@ func (t *tick) plan(ctx context.Context) (Snapshot, error) {
 
 func (t *tick) decide(o Observation, r Record) Snapshot {
 	now := t.now()
-	d := Decider{Policy: t.config.Policy, Sizer: t.config.Sizer, Fitter: t.config.Fitter}.Decide(o, r, now)
+	d := Decider{Policy: t.config.Policy, Sizer: t.config.Sizer, Fitter: t.config.Fitter, Appraiser: t.config.Appraiser}.Decide(o, r, now)
 	return Snapshot{Now: now, Policy: t.config.Policy, Observation: o, Record: r, Decision: d}
 }
 

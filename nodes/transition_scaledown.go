@@ -13,6 +13,9 @@ type BeginScaleDown struct {
 	Targets  []string // instance IDs, in the order in which they go
 	// MaxActions is how many actions may be open with it; below 1 stands for 1.
 	MaxActions int
+	// Consolidates says that it is a consolidation, whose disruption budget is PerHour.
+	Consolidates bool
+	PerHour      int
 }
 
 // Name returns beginScaleDown.
@@ -38,6 +41,9 @@ func (t BeginScaleDown) Apply(r Record) (Record, error) {
 		return r, refuse(t, ErrPaused, "%s", r.pauseText())
 	}
 	r = r.Clone()
+	if t.Consolidates && !r.consolidate(len(t.Targets), t.PerHour, t.Now) {
+		return r, refuse(t, errNoBudget, "")
+	}
 	r.ScalingInProgress = true
 	r.ScaleDownActionID, r.ScaleDownStartedEpoch = t.ActionID, t.Now.Unix()
 	r.ScaleDownPhase = PhaseDraining

@@ -14,8 +14,10 @@ type BeginScaleUp struct {
 	ActionID  string // unique
 	Now       time.Time
 	Requested int
-	Wanted    []Want // of which kinds, by ordinal; ordinals beyond its end may be of any
-	Repair    bool   // it brings the cluster back to MIN_WORKERS, which a pause does not stop
+	Wanted    []Want   // of which kinds, by ordinal; ordinals beyond its end may be of any
+	Replaces  []string // workers that go once the nodes are Ready: a consolidation
+	PerHour   int      // disruption budget of a consolidation
+	Repair    bool     // it brings the cluster back to MIN_WORKERS, which a pause does not stop
 	// MaxActions is how many actions may be open with it; below 1 stands for 1.
 	MaxActions int
 }
@@ -37,11 +39,19 @@ func (t BeginScaleUp) Apply(r Record) (Record, error) {
 	if r.Paused() && !t.Repair {
 		return r, refuse(t, ErrPaused, "%s", r.pauseText())
 	}
+	for _, id := range t.Replaces {
+		if other := r.targetOf(id); other != "" {
+			return r, refuse(t, ErrScalingInProgress, "%s is a target of %s", id, other)
+		}
+	}
 	r = r.Clone()
+	if !r.consolidate(len(t.Replaces), t.PerHour, t.Now) {
+		return r, refuse(t, errNoBudget, "")
+	}
 	r.ScalingInProgress = true
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = t.ActionID, t.Now.Unix(), t.Requested
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches = []string{}, nil, nil
-	r.ScaleUpWanted = t.Wanted
+	r.ScaleUpWanted, r.ScaleUpReplaces = t.Wanted, slices.Clone(t.Replaces)
 	return r, nil
 }
 

@@ -64,6 +64,14 @@ func brokenVariants() []brokenVariant {
 		{"launches that the cloud doesn't list yet don't count for MAX_WORKERS", onStore(launchesUnseen), "growth up to MAX_WORKERS, several actions", maxKept},
 		{"a scale-up begun while another launches", onStore(beginBesideLaunch), "growth in one round, several actions", oneAction},
 		{"a cancelled drain whose node stays cordoned", onCluster(clusterHooks{uncordon: true}), "pods that come during a drain, several actions", atRest},
+		{"a consolidation that is not counted", onStore(consolidationsUncounted), "consolidation within its budget", budgetKept},
+		{"a disruption budget that is not looked at", onStore(budgetUnseen), "consolidation within its budget", budgetKept},
+		{"a replacement that is not waited for", onCluster(clusterHooks{view: missingIsReady}), "a worker replaced by a cheaper one", verifiedReady},
+		{"a replaced worker that is not drained", onCluster(clusterHooks{drain: drainLies}), "a worker replaced by a cheaper one", drainedFirst},
+		{"a replaced worker terminated without its mark", onStore(noMark), "a worker replaced by a cheaper one", markedFirst},
+		{"a replacement that nobody writes down", onStore(noIntent), "a worker replaced by a cheaper one", intentFirst},
+		{"a replacement that opens its scale-down while paused", onStore(pauseIgnored), "a pause during a replacement", pauseHolds},
+		{"a worker replaced whatever has come to it meanwhile", newNodesHaveRoom, "a replacement without room for what has come meanwhile", asExpected},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }

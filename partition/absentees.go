@@ -9,15 +9,15 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// absentees are the workers of the map that are not there, and what the leader does with
-// workers that go and come back under their names: a rolling update, and a broker that was away. Their slots wait,
-// no key moves, and the map keeps its version; only the claim beside the name
-// changes in it, and with it the fence.
+// absentees are the workers of the map that have no lease, and how the leader waits for those
+// that will rejoin under their stable IDs: after a rolling update or a broker outage. Their
+// slots wait, no key moves, and the map keeps its version. Only the claim beside the stable ID
+// changes in the map, and with it the fence.
 //
-// A worker can't tell why it is told to end, so the leader does: if there are
-// more than there should be it leaves, and its slots move before it goes, else it
-// restarts. Which of both is in the map before the worker acts on it, so that a
-// later leader, the leader may be among those that restart, continues from it.
+// A worker that receives SIGTERM can't know whether it is replaced, so the leader decides. If
+// there are more workers than expected, it leaves, and its slots move first. Otherwise it
+// restarts. The decision is in the map before the worker acts on it, so that the next leader
+// continues from it: the leader may itself be among those that restart.
 type absentees struct {
 	*core
 	roster *roster
@@ -26,21 +26,20 @@ type absentees struct {
 	absent map[record.Process]absence
 }
 
-// absence is of a worker in the map that is not there. Its slots wait until then
-// for a process that rejoins by its name, if they wait.
+// absence describes a worker of the map that has no lease.
 type absence struct {
 	since time.Time
-	until time.Time // zero: they don't
-	lease record.Heartbeat
+	until time.Time        // its slots wait that long for it to rejoin; zero: they don't
+	lease record.Heartbeat // its last one
 }
 
-// reset forgets who is not there.
+// reset forgets all absences.
 func (a *absentees) reset() {
 	*a = absentees{core: a.core, roster: a.roster, maps: a.maps, absent: make(map[record.Process]absence)}
 }
 
-// restarters are the workers that leave, have slots and should be replaced, by
-// ascending ID: as many as keep the number at what is expected.
+// restarters returns the stopping workers that have slots and should be replaced, by ascending
+// ID: as many as keep the group at its expected size.
 func (a *absentees) restarters() []string {
 	want := a.expected()
 	if want == 0 || a.cur == nil {
@@ -55,7 +54,7 @@ func (a *absentees) restarters() []string {
 		switch {
 		case !p.lease.Leaving || a.roster.flagged(p.Process):
 		case i == record.None || x.gets[i] == 0:
-			there-- // has nothing, or has given it all away: it is as good as gone
+			there-- // it has no slots, or has handed off all of them
 		default:
 			ids = append(ids, p.ID)
 		}
@@ -74,8 +73,8 @@ func (a *absentees) awaitedRestarts() int {
 	return n
 }
 
-// reserve enters workers that restart in the map and reports whether it writes
-// one. One that has slots in motion continues with them first.
+// reserve marks restarting workers in the map, and reports whether it writes one. A worker with
+// moving slots finishes these moves first.
 func (a *absentees) reserve(now bool) bool {
 	var who []int32
 	for _, id := range a.restarters() {
@@ -114,8 +113,8 @@ func (a *absentees) atRest(i int32) bool {
 	return true
 }
 
-// miss notes that a worker of the map is not there. Its slots wait if it restarts,
-// or if it may have gone because the broker was away: it, too, comes back then.
+// miss notes that a worker of the map has no lease. Its slots wait if it restarts, and also if
+// the cause may be a broker outage, because then it comes back, too.
 func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	away := absence{since: a.now, lease: lease}
 	switch {
@@ -128,14 +127,14 @@ func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	a.absent[w] = away
 }
 
-// missingAtSync notes who of the map is not there when a leader begins. If that
-// are many, something has befallen all of them, and they are waited for.
+// missingAtSync notes which workers of the map have no lease when a leader begins. If they are
+// many, a common cause is likely, such as a broker outage, and the leader waits for them.
 func (a *absentees) missingAtSync() {
 	if a.cur == nil {
 		return
 	}
 	var gone []record.Process
-	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
+	renewed := 0 // workers that are back under a new claim: the same cause may have ended them
 	for _, w := range a.cur.Workers {
 		switch p := a.roster.peers.get(w.ID); {
 		case p == nil:
@@ -144,13 +143,13 @@ func (a *absentees) missingAtSync() {
 			renewed++
 		}
 	}
-	// When nearly all are new the cluster starts as a whole, which takes longer.
+	// When nearly all workers are new the group starts as a whole, which takes longer.
 	grace := a.cfg.Rebalance.RestartGrace
 	if a.roster.coldStart() {
 		grace = max(grace, a.cfg.Rebalance.ColdWindow)
 	}
 	for _, w := range gone {
-		// Its lease ended while no leader was there to tell, or before this one looked.
+		// Its lease ended while there was no leader, or before this one looked.
 		a.emit(event.Event{Kind: event.WorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
 		a.miss(w, record.Heartbeat{}, len(gone)+renewed > many(len(a.cur.Workers)))
 		if away := a.absent[w]; !away.until.IsZero() {
@@ -160,8 +159,8 @@ func (a *absentees) missingAtSync() {
 	}
 }
 
-// awaited reports whether the slots of a worker that is not there wait for
-// it to rejoin. They don't once enough workers are there that none is missing.
+// awaited reports whether the slots of an absent worker still wait for it to rejoin. They don't
+// once as many workers are live as are wanted.
 func (a *absentees) awaited(i int32) bool {
 	w := a.cur.Workers[i]
 	away := a.absent[w]
@@ -178,10 +177,9 @@ func (a *absentees) awaited(i int32) bool {
 	return a.roster.peers.staying() < want
 }
 
-// adopt gives workers that came under the name of one in the map its place there,
-// and reports whether it writes a map. There is one lease for a name, so the
-// predecessor's has ended, and it has stopped. What was in flight to it is taken
-// as from a failed one.
+// adopt puts workers that rejoined under a stable ID of the map into their predecessor's place,
+// and reports whether it writes a map. A stable ID has one lease, so the predecessor's has ended,
+// and it has stopped. Messages in flight to it are taken over as from a failed worker.
 func (a *absentees) adopt() bool {
 	if a.cur == nil || a.leasesLostLately() {
 		return false
@@ -202,13 +200,12 @@ func (a *absentees) adopt() bool {
 				continue
 			}
 			if mv, moving := next.Moves[s]; moving {
-				// It was on its way, and arrives.
+				// The slot was moving away: let it arrive.
 				delete(next.Moves, s)
 				next.Owner[s], next.Since[s] = mv.Next, mv.Version
 			} else {
-				// It may have been on its way before, to somebody who had it
-				// and died before a map showed that: the fence must be above
-				// that one's, too.
+				// The slot may have moved to a worker that held it and failed before
+				// any map showed that. The fence must be above that worker's, too.
 				next.Since[s] = next.Version
 			}
 			next.Taking[s] = true
@@ -227,14 +224,14 @@ func (a *absentees) adopt() bool {
 	return true
 }
 
-// prune takes workers out of the map that have left or drain, once all that they had has
-// arrived elsewhere.
+// prune removes workers from the map that have left or drain, once all their slots have arrived
+// elsewhere.
 func (a *absentees) prune() {
 	if a.cur == nil || !a.cur.Settled() || a.cur.Epoch != a.leaderLease.epoch {
 		return
 	}
 	if a.roster.allThere() && a.roster.peers.count(markGoing) == 0 {
-		return // at rest: a worker that is there and doesn't drain stays
+		return // nobody to remove: a live worker that doesn't drain stays
 	}
 
 	stays := a.staysInMap()
@@ -266,8 +263,8 @@ func (a *absentees) prune() {
 	a.maps.write(next, nil)
 }
 
-// staysInMap tells, for each worker of the map, whether it has slots, is there and
-// takes some, or is awaited.
+// staysInMap reports for each worker of the map whether it stays there: it has slots, is live
+// and takes some, or is awaited.
 func (a *absentees) staysInMap() []bool {
 	stays := make([]bool, len(a.cur.Workers))
 	for _, owner := range a.cur.Owner {
@@ -283,13 +280,13 @@ func (a *absentees) staysInMap() []bool {
 	return stays
 }
 
-// forget drops what is known of workers that the map does not name any more.
+// forget drops absences of workers that are no longer in the map.
 func (a *absentees) forget() {
 	maps.DeleteFunc(a.absent, func(w record.Process, _ absence) bool { return a.roster.index().index(w) == record.None })
 }
 
-// quits returns a function that reports whether a worker leaves for good, or drains. It finds
-// the workers that should be replaced once for all that it is asked about.
+// quits returns a function that reports whether a worker leaves permanently, or drains. The
+// function computes the restarters once, for all workers that it is asked about.
 func (a *absentees) quits() func(*peerView) bool {
 	restarters := sync.OnceValue(func() map[string]bool {
 		replaced := make(map[string]bool)

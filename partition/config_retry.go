@@ -2,39 +2,40 @@ package partition
 
 import "time"
 
-// Retry sets what happens to a message whose handler fails. It goes to the retry queue, a stream
-// of its own, and every later message of its key after it, from where the slot's owner tries them
-// again in order. The other keys of the slot go on. After Attempts failed attempts the message
-// goes to the group's dead-letter stream, "<Stream>-dead", with the last error, the stack of a
-// panic, its attempts and where it came from. See docs/partition.md, "Retry queue", and
-// Group.DeadLetters and Group.Requeue.
+// Retry sets what happens to a message whose handler fails. By default it moves to the retry
+// queue, a stream of its own, and so does every later message of its key. The slot's owner
+// retries them in order, while the other keys of the slot continue. After Attempts failed
+// attempts the message moves to the group's dead-letter stream, "<Stream>-dead", with the last
+// error, the stack of a panic, its attempts and its origin. See docs/partition.md, "Retry queue",
+// and Group.DeadLetters and Group.Requeue.
 type Retry struct {
-	// Disabled turns the retry queue and the dead letters off: a message that fails is tried
-	// again without end at the head of its slot, after Delivery.RetryDelay, doubled each time,
-	// and meanwhile the other keys of the slot wait. All workers of a group must have the same:
-	// a worker with another setting does not start while others are there.
+	// Disabled turns off the retry queue and the dead letters. A failing message is retried
+	// without end at the head of its slot, after Delivery.RetryDelay, doubled each time, and
+	// the other keys of the slot wait. All workers of a group must have the same setting: a
+	// worker with another one does not start while others run.
 	Disabled bool
-	// KeepFailing has no message given up: it is tried again without end, and no attempts are
-	// recorded. Default off.
+	// KeepFailing retries a message without end, and records no attempts. Default off.
 	KeepFailing bool
-	// Attempts is after how many failed attempts, those before it was queued included, a message
-	// goes to the dead letters; 1 to 1,000,000, default 5. With the default Delay the fifth
-	// attempt is 15 s after the first. Attempts are recorded before they begin, and counted by
-	// all owners of the message: one whose workers fail while they handle it is given up, too.
-	// An error made with Unavailable counts no attempt, nor does an interruption by an invalid
-	// lease, unless there are ten in a row. One made with GiveUp needs no more attempts. While
-	// the dead letter can't be stored, the message is tried again: nothing is dropped.
+	// Attempts is the number of failed attempts, including those before the message was
+	// queued, after which it becomes a dead letter; 1 to 1,000,000, default 5. With the default
+	// Delay the fifth attempt is 15 s after the first.
+	//
+	// Each attempt is recorded before it begins, and counts for all owners of the message, so
+	// a message whose workers fail while they handle it is given up, too. An Unavailable error
+	// counts no attempt, nor does an interruption by an invalid lease, unless there are ten in a
+	// row. After a GiveUp error there is no further attempt. While the dead letter can't be
+	// stored, the message is retried: nothing is dropped.
 	Attempts int
 	// Tries is how often a message is tried at the head of its slot, with Delivery.RetryDelay
 	// between, before it is queued for retry; 1 to 1,000, default 1.
 	Tries int
-	// Delay is the pause before a queued message is tried again, doubled up to MaxDelay;
+	// Delay is the pause before a queued message is retried, doubled up to MaxDelay;
 	// default 1 s and 1 minute.
 	Delay, MaxDelay time.Duration
-	// PerKey and PerSlot bound how many messages may be queued, up to 10 million; default
-	// 1,000 and 10,000. Where a bound is reached, the next message stays at the head of its
-	// slot, and the slot waits, until one of the queued is done: nothing is dropped, and
-	// publishers meet the bounds of the stream.
+	// PerKey and PerSlot are how many messages may be queued, up to 10 million; default
+	// 1,000 and 10,000. At a limit, the next message waits at the head of its slot, and the
+	// slot with it, until a queued message is done: nothing is dropped, and publishers run
+	// into the limits of the stream.
 	PerKey, PerSlot int
 }
 

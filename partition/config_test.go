@@ -33,16 +33,20 @@ func TestLargeGroups(t *testing.T) {
 	for _, tt := range []struct {
 		pool, replicas  int
 		grace, interval time.Duration
+		check           time.Duration
 		consumers       int
 	}{
-		{0, 1, 500 * time.Millisecond, 100 * time.Millisecond, -1},
-		{500, 1, 500 * time.Millisecond, 100 * time.Millisecond, -1},
-		{501, 1, 2 * time.Second, 200 * time.Millisecond, 1102},
-		{10_000, 3, 1500 * time.Millisecond, 200 * time.Millisecond, 20_100},
+		{0, 1, 500 * time.Millisecond, 100 * time.Millisecond, 125 * time.Millisecond, -1},
+		{500, 1, 500 * time.Millisecond, 100 * time.Millisecond, 125 * time.Millisecond, -1},
+		{501, 1, 2 * time.Second, 200 * time.Millisecond, time.Second, 1102},
+		{10_000, 3, 1500 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 20_100},
 	} {
 		c := Config{Identity: Identity{PoolSize: tt.pool}, Storage: Storage{Replicas: tt.replicas}}.resolve()
 		if c.Lease.SuspicionGrace != tt.grace || c.Lease.ProbeInterval != tt.interval {
 			t.Errorf("%d IDs, %d replicas: grace %v, probes every %v, want %v and %v", tt.pool, tt.replicas, c.Lease.SuspicionGrace, c.Lease.ProbeInterval, tt.grace, tt.interval)
+		}
+		if got := c.Lease.checkEvery(); got != tt.check {
+			t.Errorf("%d IDs, %d replicas: a round trip every %v, want %v", tt.pool, tt.replicas, got, tt.check)
 		}
 		if got := bucketConsumers(c); got != tt.consumers {
 			t.Errorf("%d IDs: a bucket may have %d consumers, want %d", tt.pool, got, tt.consumers)

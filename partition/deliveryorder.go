@@ -3,47 +3,49 @@ package partition
 import "time"
 
 // This file holds how a slot keeps the order of its keys with several messages in flight,
-// while owners come and go. With one in flight the server does it: it delivers the next
+// while owners come and go. With one in flight the server keeps it: it delivers the next
 // message when the one before is settled. TestConsumerModel shows what the server does with
 // several.
 //
-//  1. An owner begins a message only if it knows every message of the slot before it: has it
-//     in hand, or knows that it is settled. The server numbers what a consumer delivers from 1
-//     after a reset, which goes back to the first message that is not settled. So the owner
-//     takes a delivery whose number follows that of the one before. If one is missing, it went
-//     to somebody else, such as a former owner with a pull that waits yet, or was lost on its
-//     way; then the owner resets the consumer, and all comes again.
-//  2. The server ignores the acknowledgement of what it has not delivered since the last
-//     reset. So a message that was begun before the reset is acknowledged when it has come
-//     again. Everything else that was in hand is let go of, and comes again.
-//  3. The next message of a key begins when the server has confirmed that the one before is
-//     settled. Without that, an owner that fails leaves the one before to be delivered again,
-//     after its successor was processed.
-//  4. A handoff ends with a reset: when everything settled is confirmed, the owner takes the pin off
-//     and resets the consumer. Then the next owner begins at number 1, with what is not settled.
-//     With replicas a message may be in the stream yet when it is confirmed as settled, and a
-//     reset would deliver it again. So the owner handles what is in hand before it, too.
-//  5. The server goes by the sequence of what is acknowledged, and after it went back another
-//     message may have that. So an owner whose lease is valid again, or that finds the stream to
-//     be another one, resets the consumer before it acknowledges anything; and it sends an
-//     acknowledgement again only if the message is in the stream yet.
+//  1. An owner begins a message only if it knows every earlier message of the slot: it has it
+//     in hand, or knows that it is settled. The server numbers a consumer's deliveries from 1
+//     after a reset, which goes back to the first unsettled message. So the owner accepts a
+//     delivery only if its number follows the one before. If a number is missing, the message
+//     went to another client, such as a former owner whose pull is still open, or was lost with
+//     a connection. Then the owner resets the consumer, and every unsettled message comes again.
+//  2. The server ignores the acknowledgement of a message that it has not delivered since the
+//     last reset. So a message that was begun before the reset is acknowledged when it has come
+//     again. The owner drops all others that it had in hand.
+//  3. The next message of a key begins when the server has confirmed the acknowledgement of the
+//     one before. Without that, an owner that fails could leave the earlier message to be
+//     delivered again after the later one was processed.
+//  4. A handoff ends with a reset: when every acknowledgement is confirmed, the owner unpins and
+//     resets the consumer. The next owner begins at number 1, with the first unsettled message.
+//     With replicas a message may still be in the stream when its acknowledgement is confirmed,
+//     and a reset would deliver it again. So the owner first handles the messages that it has in
+//     hand before it, too.
+//  5. The server identifies an acknowledged message by its sequence, which another message may
+//     have after the server went back. So an owner whose lease is valid again, or that finds the
+//     stream re-created, resets the consumer before it acknowledges anything. It repeats an
+//     acknowledgement only if the same message is still in the stream.
 //
-// A worker's memory of what it has settled is exact for the messages in hand, since a later one
-// of another key may be settled first; see watermarks.
+// A worker's memory of settled messages is exact for those in hand, because a later message of
+// another key may be settled first; see watermarks.
 
-// deliveryOrder is whether a slot has got all that its consumer has delivered since it was reset.
+// deliveryOrder tracks whether a slot has received every delivery of its consumer since the last
+// reset.
 type deliveryOrder struct {
-	came  uint64    // the number of the last delivery that came
-	lost  bool      // one went elsewhere: the consumer has to be reset
-	since time.Time // when the reset was due; zero: it is not
-	at    time.Time // not before
+	came  uint64    // number of the last delivery received
+	lost  bool      // a delivery is missing: the consumer has to be reset
+	since time.Time // when the reset became due; zero if none is
+	at    time.Time // earliest time of the next attempt to reset
 
-	// wasReset: the consumer was reset, and the slot has had something in hand since then.
+	// wasReset is set from a reset until the slot has had nothing in hand.
 	wasReset bool
-	lookAt   time.Time // when the server is asked whether it has delivered more
+	lookAt   time.Time // when to ask the server for the number of its last delivery
 }
 
-// follows takes the number of a delivery in, and reports whether none is missing before it.
+// follows notes the number of a delivery, and reports whether none is missing before it.
 func (o *deliveryOrder) follows(number uint64) bool {
 	if o.lost || number != o.came+1 {
 		o.lost = true

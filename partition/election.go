@@ -12,29 +12,28 @@ import (
 // This file holds the election: what every worker knows of the leader, and how one
 // becomes the leader. What a leader then does is in lead.go and the parts of leadership.
 
-// candidates is how many followers probe the leader, lowest stable IDs first; for
-// the others its lease's expiry tells.
+// candidates is how many followers probe the leader: those with the lowest stable IDs. The
+// others wait for its lease to expire.
 const candidates = 2
 
-// election is what a worker knows of the leader's lease, and of its own attempts to have it.
-// It runs on every worker, and the machine gives it every input about the leader's key.
-// Two workers may campaign at once: both write the key expecting the same revision, and the
-// server lets one of the writes succeed.
+// election follows the leader's lease and campaigns for it. It runs on every worker, and the
+// machine gives it every input about the leader's key. Two workers may campaign at once: both
+// write the key expecting the same revision, and the server accepts one of the writes.
 type election struct {
 	*core
 	up electionUser
 
 	revision uint64    // of the leader's record
-	seenAt   time.Time // when a renewal of the leader was last seen
+	seenAt   time.Time // when the leader's last renewal was seen
 
-	// campaigning: a write of this worker's is under way.
+	// campaigning is set while a write of this worker to the leader's key is unanswered.
 	campaigning bool
 	// basis is the suspicion that the campaign rests on.
 	basis suspicion
 	// retryAt is when to campaign again after a write that failed.
 	retryAt time.Time
-	// overwriteAt is when a leader's record that can't be read may be overwritten; zero:
-	// there is none.
+	// overwriteAt is when a malformed leader record may be overwritten; zero if the record is
+	// valid or absent.
 	overwriteAt time.Time
 
 	// suspect is a candidate's suspicion against the leader.
@@ -42,47 +41,49 @@ type election struct {
 	// probeDue is when to probe next: the leader, or as the leader the others.
 	probeDue time.Time
 
-	ranked ranking // this worker's place, as it was last counted
+	ranked ranking // this worker's rank, cached by rank
 }
 
-// electionUser is told who leads.
+// electionUser learns about changes of leadership.
 type electionUser interface {
-	// elected: this worker leads. A suspicion against the leader before may be known.
+	// elected is called when this worker becomes the leader. The basis is its suspicion
+	// against the former leader, zero if it had none.
 	elected(basis suspicion)
-	// leadershipLost: it does not lead any more.
+	// leadershipLost is called when this worker stops leading.
 	leadershipLost()
-	// led: there is another leader than before.
+	// led is called when another worker has become the leader.
 	led()
-	// prepare: this worker is a candidate, and is to know what a leader needs at once.
+	// prepare is called on a candidate, which loads what a leader needs, so that it can
+	// begin at once.
 	prepare()
 }
 
-// suspicion is a candidate's against the leader: since when it is unreachable, and
-// the revision of its lease as worker before that. If it is still the same
-// later, the lease was not renewed meanwhile.
+// suspicion is a candidate's evidence against the leader: since when its connection has been
+// gone, and the revision of its worker lease from before that. If the lease still has this
+// revision later, the leader has not renewed it meanwhile.
 type suspicion struct {
 	who   record.Process
 	since time.Time
-	rev   uint64 // 0: there was none
+	rev   uint64 // 0 if there was no lease
 	read  bool   // rev is known
 }
 
-// won begins as the leader, by a record of this revision.
+// won resets the state for a leader whose record has this revision.
 func (e *election) won(self record.Process, rev uint64) {
 	*e = election{core: e.core, up: e.up, revision: rev}
 	e.leader = self
 }
 
-// renewed notes a newer revision of the leader's own record.
+// renewed notes the revision of a renewal by this worker as the leader.
 func (e *election) renewed(rev uint64) { e.revision = max(e.revision, rev) }
 
-// lost continues as a worker that does not lead.
+// lost resets the state for a worker that has stopped leading.
 func (e *election) lost(now time.Time) {
 	*e = election{core: e.core, up: e.up, revision: e.revision, overwriteAt: e.overwriteAt, seenAt: now}
 }
 
-// see takes in the leader's record, and returns false if it is not a newer one. A watch
-// that is made again tells the revision that was there before. That is no sign of life:
+// see notes a revision of the leader's record, and reports whether it is newer than any seen
+// before. A re-created watch delivers the known revision again. That is no sign of life:
 // only a renewal is.
 func (e *election) see(rev uint64, now time.Time) bool {
 	if rev <= e.revision {
@@ -93,7 +94,7 @@ func (e *election) see(rev uint64, now time.Time) bool {
 	return true
 }
 
-// campaign creates the leader's lease if there is none.
+// campaign tries to create the leader's lease, if none is known.
 func (e *election) campaign() {
 	if e.stage != stageJoined || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (record.Process{}) {
 		return
@@ -109,8 +110,8 @@ func (e *election) campaign() {
 	e.kv(kvEffect{purpose: forElection, op: opCreate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), ttl: e.cfg.Lease.TTL})
 }
 
-// replaceLeader replaces a leader that is gone, in one write, so that there is no
-// moment without.
+// replaceLeader overwrites the lease of a failed leader in one write. A delete followed by a
+// create would leave a gap in which a slower worker could win.
 func (e *election) replaceLeader() {
 	e.campaigning = true
 	e.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.revision, ttl: e.cfg.Lease.TTL})
@@ -121,14 +122,15 @@ func (e *election) leaderValue() []byte {
 	return record.Encode(record.Leader{Schema: record.Schema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})
 }
 
-// ownLeadership reports whether the leader's lease was last written by this worker
-// as who it is now.
+// ownLeadership reports whether the leader's lease was last written by this worker under its
+// current claim.
 func (e *election) ownLeadership(value []byte) bool {
 	var v record.Leader
 	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == e.self.ID && v.Claim == e.self.Claim
 }
 
-// seeLeader takes in who leads; the zero record.Process: nobody.
+// seeLeader handles a newer record of the leader; the zero record.Process means that the lease
+// was deleted or has expired.
 func (e *election) seeLeader(leader record.Process, rev uint64) {
 	if !e.see(rev, e.now) {
 		return
@@ -166,22 +168,22 @@ func (e *election) elected(in kvInput) {
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		e.retryAt = e.now.Add(retryInterval)
 	case in.err != nil && in.op == opUpdate && in.gotRev == 0:
-		// Nothing is left of what was to be replaced.
+		// The lease that was to be replaced is gone.
 		e.overwriteAt = time.Time{}
 		e.leaderGone()
 	case in.err != nil && in.op == opCreate:
-		// There is a leader's lease that the watch has not shown yet.
+		// A leader's lease exists that the watch has not delivered yet.
 		e.retryAt = e.now.Add(retryInterval)
 	}
 }
 
-// leaderGone: there is no leader's lease, although no watch has told of its end. The
-// trace of one that expires stays for a moment only, so a worker that was away then, or
-// watches a replica that is behind, never sees it.
+// leaderGone handles a leader's lease that is missing although the watch has not delivered its
+// end. The server keeps the delete marker of an expired key for a moment only, so a worker
+// that was disconnected then, or watches a lagging replica, never sees it.
 func (e *election) leaderGone() {
 	switch {
 	case e.leaderLease.held:
-		e.leaderLease.due = e.now // the renewal shows whether it is so
+		e.leaderLease.due = e.now // the renewal will tell
 	case e.leader != (record.Process{}):
 		e.leader, e.suspect = record.Process{}, suspicion{}
 		e.leaderless = e.now
@@ -189,7 +191,7 @@ func (e *election) leaderGone() {
 	}
 }
 
-// due does what the time asks of a worker that does not lead.
+// due does what has become due on a worker that does not lead.
 func (e *election) due() {
 	if !e.retryAt.IsZero() && !e.now.Before(e.retryAt) {
 		e.retryAt = time.Time{}
@@ -225,17 +227,16 @@ func (e *election) due() {
 	}
 }
 
-// fallbackSpread bounds how long after the candidates the last of the other workers
-// campaigns. Any of them may: the leader's authority has expired by then, and the write
-// is conditional. One after the other spares the servers as many writes at once, of which
-// all but the first fail.
+// fallbackSpread is how long after the candidates the last of the other workers campaigns.
+// It is safe for any of them, since the leader's lease has ended by then and the write is
+// conditional. The spread keeps a thousand workers from writing at once when only the first
+// write can succeed.
 const fallbackSpread = 500 * time.Millisecond
 
-// vacant is when a leader that has not renewed its lease has lost it, although the
-// server has not let that expire. Candidates campaign first; if none of them is alive the
-// other workers do, by their place in the map. A worker that has the name that the leader
-// had, under a claim of its own, knows at once: there is one lease for a name, so the
-// leader's has ended.
+// vacant returns when this worker may replace a leader that has not renewed its lease,
+// although the server still shows the lease. Candidates come first. If none of them is alive,
+// the other workers follow by their rank in the map. A worker that has the leader's stable ID
+// under a new claim need not wait for the TTL: an ID has one lease, so the leader's has ended.
 func (e *election) vacant() time.Time {
 	at := e.overdue(e.seenAt)
 	if e.leader.ID == e.self.ID {
@@ -251,14 +252,14 @@ func (e *election) vacant() time.Time {
 	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
 }
 
-// candidate reports whether this worker watches over the leader.
+// candidate reports whether this worker is one of those that probe the leader.
 func (e *election) candidate() bool {
 	rank, _ := e.rank()
 	return rank != record.None && rank < candidates
 }
 
-// rank returns this worker's place among the workers of the map without the leader, none
-// if it is not in the map, and how many they are.
+// rank returns this worker's rank among the workers of the map without the leader, and their
+// number. The rank is record.None if the worker is not in the map.
 func (e *election) rank() (rank, of int32) {
 	if e.cur == nil {
 		return record.None, 0
@@ -269,8 +270,8 @@ func (e *election) rank() (rank, of int32) {
 	return e.ranked.rank, e.ranked.among
 }
 
-// ranking is a worker's place among those of a map without the leader. Every follower asks
-// after each step, so it is counted once for each map and leader.
+// ranking is a worker's rank in a map without the leader. Every follower asks for it after each
+// step, so it is computed once for each map and leader.
 type ranking struct {
 	of           *record.Assignment
 	leader, self record.Process
@@ -291,7 +292,7 @@ func newRanking(a *record.Assignment, leader, self record.Process) ranking {
 	return r
 }
 
-// resign ends this worker's leadership, so that another can begin at once.
+// resign deletes the leader's lease, so that another worker can lead at once.
 func (e *election) resign() {
 	if !e.leaderLease.held {
 		return
@@ -300,7 +301,7 @@ func (e *election) resign() {
 	e.stepDown()
 }
 
-// stepDown: this worker does not lead any more.
+// stepDown makes this worker stop leading.
 func (e *election) stepDown() {
 	if !e.leaderLease.held {
 		return
@@ -310,9 +311,9 @@ func (e *election) stepDown() {
 	e.up.leadershipLost()
 }
 
-// silent reports whether nobody can be said to lead: the leader's own lease has
-// not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
-// worker that dies is replaced.
+// silent reports whether the group has no leader: the leader's lease has not been renewed for
+// so long that it has ended. Owners keep working on their slots meanwhile, but a failed worker
+// is not replaced.
 func (e *election) silent() bool {
 	if e.leaderLease.held {
 		return !e.mayAct()
@@ -320,14 +321,14 @@ func (e *election) silent() bool {
 	return !e.now.Before(e.overdue(e.seenAt))
 }
 
-// unledSince is since when nobody can be said to lead, by what this worker, which doesn't, has
-// seen since it started. It is in the future if somebody leads.
+// unledSince returns since when the group has had no leader, by what this follower has seen
+// since it started. It is in the future while there is one.
 func (e *election) unledSince() time.Time { return e.overdue(later(e.seenAt, e.started)) }
 
-// seeMalformed: what lies at the leader's key is no lease of one, and may have no
-// end of its own. A leader with a valid lease writes over it. When none has in the time of
-// a lease, none is left, and somebody stands for election over it; what a newer
-// version has written is renewed before.
+// seeMalformed handles a malformed record at the leader's key, which may have no TTL. A leader
+// with a valid lease overwrites it at its next renewal. If none has done so within a TTL, there
+// is no leader, and a worker campaigns by overwriting it. A newer version's leader, whose record
+// is rejected here too, renews it before that.
 func (e *election) seeMalformed(rev uint64, err error) {
 	if rev <= e.revision {
 		return
@@ -337,7 +338,7 @@ func (e *election) seeMalformed(rev uint64, err error) {
 		e.stepDown()
 	}
 	if e.leaderLease.held {
-		// It is noticed when the lease is renewed.
+		// The renewal finds the malformed record and overwrites it.
 		e.leaderLease.due = e.now
 		return
 	}
@@ -345,7 +346,7 @@ func (e *election) seeMalformed(rev uint64, err error) {
 	e.leaderless = e.now
 }
 
-// result takes the outcome of an operation of the election's.
+// result handles the outcome of an operation of the election.
 func (e *election) result(in kvInput) {
 	switch in.purpose {
 	case forElection:
@@ -379,7 +380,7 @@ func (e *election) renewalResult(in kvInput) {
 		e.renewed(in.gotRev)
 		e.leaderLease.due = in.start.Add(e.cfg.Lease.Heartbeat)
 	case conflict && e.ownLeadership(in.gotValue):
-		// A renewal that was given up was carried out after all.
+		// An earlier renewal, whose reply was lost, has succeeded.
 		e.leaderLease.rev = in.gotRev
 		e.renewed(in.gotRev)
 		e.leaderLease.due = e.now
@@ -394,11 +395,16 @@ func (e *election) renewalResult(in kvInput) {
 	}
 }
 
-// suspectLeader takes in that a probe found nobody listening on the leader's subject.
+// suspectLeader handles a probe that found no responder on the leader's subject.
 //
-// What the leader's lease was must be known from before it was found gone: the leader may
-// be back, and have renewed, when the first answer is here. Answers come in order, so the
-// next one is of a probe after the reading.
+// The revision of the leader's lease must be read before the probe that counts. Otherwise the
+// leader may have come back and renewed between the two:
+//
+//  1. The first failed probe has the leader's worker lease read.
+//  2. Answers come in order, so once the revision is here, the next failed probe was sent after
+//     the read. The suspicion counts from it.
+//  3. If this worker wins the election, it inherits the suspicion: it counts against the former
+//     leader as long as that worker's lease still has this revision (see roster.seeLease).
 func (e *election) suspectLeader(who record.Process) {
 	switch s := &e.suspect; {
 	case who != e.leader:
@@ -420,7 +426,8 @@ func (e *election) suspectRead(in kvInput) {
 	}
 }
 
-// probeNow reports whether the leader is to probe the others now, and notes that it does.
+// probeNow reports whether the leader's next probes of the workers are due, and schedules those
+// after them.
 func (e *election) probeNow() bool {
 	if e.now.Before(e.probeDue) || !e.mayAct() {
 		return false
@@ -429,8 +436,7 @@ func (e *election) probeNow() bool {
 	return true
 }
 
-// wake tells when there is something to do for the leader, or for a worker that may become
-// the leader.
+// wake passes on when the leader, or a worker that may campaign, has something to do.
 func (e *election) wake(sooner func(time.Time)) {
 	if e.leaderLease.held {
 		if !e.leaderLease.renewing {
@@ -454,7 +460,7 @@ func (e *election) wake(sooner func(time.Time)) {
 	}
 }
 
-// take takes what lies at the leader's key.
+// take handles an update of the leader's key.
 func (e *election) take(in leaderInput) {
 	if in.err != nil {
 		e.seeMalformed(in.rev, in.err)

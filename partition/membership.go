@@ -109,7 +109,7 @@ func (s *membership) renewDue() {
 		s.renew()
 	}
 	if !s.now.Before(s.pingDue) {
-		s.pingDue = s.now.Add(s.cfg.Lease.SuspicionGrace / 4)
+		s.pingDue = s.now.Add(s.cfg.Lease.checkEvery())
 		if s.cfg.Storage.Replicas == 1 {
 			s.do(pingEffect{s.now})
 		}
@@ -212,6 +212,8 @@ func (s *membership) leaseRenewed(in kvInput) {
 		}
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
+		// It was a round trip as well.
+		s.pingDue = later(s.pingDue, in.start.Add(s.cfg.Lease.checkEvery()))
 		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout)) {
 			s.due = s.now // that one did not tell the leader yet
 		}

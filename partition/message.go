@@ -10,17 +10,18 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// Fence orders the owners that a key has had: every later owner's fence is
-// greater. A handler puts it in the condition of each write to its own store,
-// which then refuses a stale owner that has not noticed its loss yet.
+// Fence is a fencing token. It orders the owners of a key: each owner's fence is
+// greater than those of all owners before. A handler puts it into the condition of
+// each write to its own store, which then rejects a former owner that has not yet
+// noticed its loss.
 //
 // See Kleppmann, "How to do distributed locking", 2016, on fencing tokens.
 type Fence struct {
-	// Version is the version of the assignment map with which the slot came
-	// to this owner.
+	// Version is the version of the assignment map since which the owner has
+	// the slot.
 	Version uint64
-	// Claim is the revision of the owner's stable ID, so that a zombie and
-	// its successor under one name differ.
+	// Claim is the revision of the owner's stable ID. It tells a suspended
+	// process from the one that rejoined under the same ID.
 	Claim uint64
 }
 
@@ -33,22 +34,28 @@ func (f Fence) String() string { return record.Fence(f).String() }
 
 // Message is one message of the stream, handed to the owner of its key.
 //
-// A handler may be given the same message again: after an error, after its worker has lost the
-// key, and after a failure between its return and the acknowledgement. Key and Sequence tell
-// whether it is the same one; Delivered and Attempt say no more than how often it was tried. A
-// store that rejects writes with a lower Fence than it has seen keeps out a former owner.
+// A handler may get the same message again: after an error, after its worker has lost the
+// key, and after a failure between its return and the acknowledgement. Key and Sequence
+// identify the message; Delivered and Attempt only count. A store that rejects writes with a
+// lower Fence than it has seen keeps a former owner out.
 type Message struct {
-	Subject   string      // as published: "dc.tool001.chamber1.completion"
-	Key       string      // "tool001:chamber1"
-	Slot      int         // in the current generation, from 0
-	Data      []byte      // not to be changed
-	Header    nats.Header // not to be changed
-	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
-	Published time.Time   // when the server stored it
-	Delivered uint64      // how often the server delivered it since its last takeover, from 1
-	Attempt   int         // how often it was tried, from 1: by anybody, or with Retry.KeepFailing or Retry.Disabled by this owner and before it was queued
-	Fence     Fence       // of this owner
-	// Queued is whether it comes from the retry stream (Config.Retry). Sequence,
+	Subject string      // as published: "dc.tool001.chamber1.completion"
+	Key     string      // "tool001:chamber1"
+	Slot    int         // in the current generation, from 0
+	Data    []byte      // must not be changed
+	Header  nats.Header // must not be changed
+
+	// Sequence ascends within a slot. With Published it identifies the message within the
+	// group; see Config.Sequence.
+	Sequence  uint64
+	Published time.Time // when the server stored it
+	Delivered uint64    // how often the server delivered it since its last takeover, from 1
+	// Attempt is the number of this attempt, from 1, counted over all owners. With
+	// Retry.KeepFailing or Retry.Disabled only the attempts of this owner count, and those
+	// before the message was queued.
+	Attempt int
+	Fence   Fence // of this owner
+	// Queued is set if the message comes from the retry queue (Config.Retry). Sequence,
 	// Published and Header are those of the message as it was published.
 	Queued bool
 }

@@ -13,30 +13,29 @@ import (
 // everything else follows:
 //
 //   - A live owner hands a slot off itself, or keeps it. No other worker takes it.
-//   - A next owner begins when the old one has said "released" for this very
-//     move, or when the leader has taken the slot from a failed owner and says so:
-//     by a grant, or by a map that shows the slot settled.
-//   - Messages between workers only make things quicker. Each is repeated while
-//     the map does not show its effect, and does nothing twice.
+//   - A next owner begins when the old one has sent "released" for exactly this
+//     move, or when the leader has taken the slot over from a failed owner: it
+//     sends a grant, or writes a map that shows the slot settled.
+//   - Messages between workers only save time. Each is repeated until the map
+//     shows its effect, and a duplicate does nothing.
 
-// ownership is where each slot of this worker stands. The machine calls it with every newer
-// map and with the messages of other workers, whose order is not known: a message may come
-// before the map that it is about, so what it says is kept, in grants and ready, until the
-// map is there.
+// ownership is the phase of each slot of this worker. The machine calls it with every newer map
+// and with the messages of other workers. A message may arrive before the map that it refers to,
+// so grants and ready keep it until that map is here.
 type ownership struct {
 	*core
 
 	generation generation // of slots
 	slots      map[int]*slotState
-	old        oldSlots       // those of the generation before it, while resharding
-	grants     map[int]uint64 // by slot, the takeover that is done; may come before its map
+	old        oldSlots       // of the old generation, while resharding
+	grants     map[int]uint64 // by slot, the version of a finished takeover; may come before its map
 	ready      map[int]readiness
 	pacing     pacing
 	resyncAt   time.Time
 	abandoning bool
 }
 
-// readiness is a "prepared" of the next owner of a slot.
+// readiness is the message "prepared" from the next owner of a slot.
 type readiness struct {
 	from    record.Process
 	version uint64
@@ -55,7 +54,7 @@ func (o *ownership) reset() {
 
 func (o *ownership) sorted() []int { return slices.Sorted(maps.Keys(o.slots)) }
 
-// any reports whether this worker still works on some slot.
+// any reports whether this worker still works on a slot.
 func (o *ownership) any() bool {
 	for _, st := range o.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
@@ -128,9 +127,9 @@ func (o *ownership) destined(a *record.Assignment) []int {
 	return mine
 }
 
-// concerned returns the slots that the newest map gives to this worker in place me, and those
-// that it has to do with, by ascending number. Every worker reads every map, so it must not
-// look into each slot of a large one.
+// concerned returns the slots that the newest map gives to this worker, whose index there is me,
+// and the slots that it already has, by ascending number. Every worker reads every map, so the
+// work per slot of a large map must be small.
 func (o *ownership) concerned(me int32) []int {
 	slots := slices.Collect(maps.Keys(o.slots))
 	if me != record.None {
@@ -176,7 +175,7 @@ func (o *ownership) applyMap() {
 	}
 	me := o.cur.Index(o.self)
 	if o.stage == stageLeaving && me != record.None && o.cur.Restarting[int(me)] {
-		// What is here waits for a process that rejoins by the same name.
+		// The slots wait for a process that rejoins under this stable ID.
 		o.abandon()
 		return
 	}
@@ -213,14 +212,14 @@ func (o *ownership) applyOwner(s int, st *slotState) {
 	since, taking := o.cur.Since[s], o.cur.Taking[s]
 	switch {
 	case !taking && st != nil && (st.phase == phasePreparing || st.phase == phaseReady):
-		// The map was faster than the old owner's word, which alone tells for how
-		// long nobody had worked on it by then.
+		// The map came before the old owner's "released", which alone says for how
+		// long the slot was idle.
 		o.holdHanded(s, since, 0)
 	case st == nil, st.phase == phasePreparing, st.phase == phaseReady, st.phase == phaseAwaiting:
 		o.holdOrAwait(s, since, taking)
 	case st.phase == phaseHolding && st.version != since:
-		// Taken over to where it already is: the old owner died after its
-		// release. Only the fence changes.
+		// The slot was taken over for the worker that already has it, because the old
+		// owner failed after its release. Only the fence changes.
 		o.hold(s, since, "")
 	case st.phase == phaseReleased && since > st.version:
 		o.holdOrAwait(s, since, taking)
@@ -266,7 +265,7 @@ func (o *ownership) applyNext(s int, st *slotState, mv record.Move) bool {
 func (o *ownership) applyForeign(s int, st *slotState) {
 	switch st.phase {
 	case phaseReleasing:
-		return // it ends by itself
+		return // slotReleased ends it
 	case phaseHolding:
 		// Only a worker that had failed, to the leader, gets here.
 		o.do(dropEffect{o.at(s)})
@@ -279,8 +278,7 @@ func (o *ownership) hold(s int, version uint64, reason string) {
 	o.begin(s, version, reason, holdEffect{})
 }
 
-// holdHanded holds a slot that its old owner gave up after it had stopped for
-// idle.
+// holdHanded holds a slot that its old owner has handed off, idle after it had stopped.
 func (o *ownership) holdHanded(s int, version uint64, idle time.Duration) {
 	e := holdEffect{handed: true, idle: idle}
 	if o.movesState {
@@ -326,8 +324,8 @@ func (o *ownership) tellPrepared(slots []int) {
 	o.sendAll(record.Prepared, to)
 }
 
-// record.Prepared: the next owner is ready. Its map may be newer than ours, so what
-// it says is kept until our map shows the move.
+// peerPrepared handles "prepared" from the next owner of slots. Its map may be newer than ours,
+// so the message is kept until our map shows the move.
 func (o *ownership) peerPrepared(msg record.PeerMessage) {
 	for _, mark := range msg.Slots {
 		if r, ok := o.ready[mark.Slot]; ok && r.version > mark.Version {
@@ -349,14 +347,14 @@ func (o *ownership) tryRelease(s int) {
 	st := o.slots[s]
 	switch {
 	case st == nil && o.abandoning:
-		// Nothing is held any more; the end of the lease says so to all.
+		// The slot is no longer held, and the end of the lease will show that.
 	case st == nil:
-		// Named as owner, but it holds nothing. Whether everything was settled
-		// is not known, so the leader resets.
+		// The map names this worker, but it does not hold the slot, so it can't say
+		// whether every message was settled. A forced release makes the leader reset.
 		o.setPhase(s, phaseReleased, mv.Version).forced = true
 		o.tellReleased(s)
 	case st.phase == phaseHolding && o.pacing.waits(s, mv.Version, o.core):
-		// It is worked on until its turn comes.
+		// The slot is worked on until its turn comes.
 	case st.phase == phaseHolding:
 		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
@@ -371,9 +369,9 @@ func (o *ownership) tryRelease(s int) {
 	}
 }
 
-// slotReleased: nothing of the slot is running here any more, and the server
-// will not give us more of it. One of an earlier name may come late, when the
-// server was away; the slot may be ours again by then, and its handler at work.
+// slotReleased handles the end of a release: no handler of the slot runs here, and the server
+// delivers no more of it. After an outage, the release of an earlier claim may arrive late, when
+// this worker holds the slot again and handles its messages. The claim tells them apart.
 func (o *ownership) slotReleased(in slotReleasedInput) {
 	if in.generation != o.generation {
 		o.old.released(in)
@@ -400,9 +398,9 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 	o.tellReleased(s)
 }
 
-// tellReleased tells the next owner and the leader. A slot that was given up
-// with a message unsettled, or to somebody who has failed by now, is the leader's:
-// it must be reset before anybody pulls.
+// tellReleased tells the next owner and the leader. If a message was left unsettled, or the next
+// owner has failed meanwhile, only the leader learns of it: the consumer must be reset before
+// another worker pulls.
 func (o *ownership) tellReleased(s int) {
 	st := o.slots[s]
 	mark := []record.SlotMark{{Slot: s, Version: st.version, Forced: st.forced}}
@@ -416,8 +414,8 @@ func (o *ownership) tellReleased(s int) {
 	o.send(o.leader, record.Released, mark)
 }
 
-// record.Released: the old owner has ended; if the move is still the one it speaks
-// of, the slot is ours.
+// peerReleased handles "released" from the old owner of slots. If the map still has the move of
+// that version, this worker owns the slot.
 func (o *ownership) peerReleased(msg record.PeerMessage) {
 	if o.cur == nil || o.abandoning {
 		return
@@ -450,7 +448,8 @@ func (o *ownership) peerGrant(msg record.PeerMessage) {
 	}
 }
 
-// due repeats what is waited for and ends handoffs that take too long.
+// due repeats messages whose effect the map doesn't show yet, and forces handoffs that take too
+// long.
 func (o *ownership) due() {
 	for s, is := o.pacing.turn(o.now); is; s, is = o.pacing.turn(o.now) {
 		if o.inMap(s) {
@@ -483,7 +482,7 @@ func (o *ownership) due() {
 	}
 }
 
-// heldAhead reports whether a slot is held that the map does not show as ours yet.
+// heldAhead reports whether this worker holds a slot that the map still gives to another.
 func (o *ownership) heldAhead() bool {
 	if o.cur == nil {
 		return false
@@ -556,7 +555,7 @@ func (o *ownership) abandon() {
 	o.old.abandon()
 }
 
-// abandonSlot gives a slot up with nobody to take it.
+// abandonSlot releases a slot without a next owner.
 func (o *ownership) abandonSlot(s int) {
 	switch st := o.slots[s]; st.phase {
 	case phaseHolding:
@@ -569,7 +568,7 @@ func (o *ownership) abandonSlot(s int) {
 	}
 }
 
-// dropAll forgets every slot at once, without asking anybody.
+// dropAll drops every slot at once, without a handoff.
 func (o *ownership) dropAll() {
 	for _, s := range o.sorted() {
 		switch o.slots[s].phase {
@@ -582,7 +581,7 @@ func (o *ownership) dropAll() {
 	o.reset()
 }
 
-// reportAgain repeats soon what was reported to the leader before: a new one may not know it.
+// reportAgain soon repeats the reports to the leader, because a new leader may not have them.
 func (o *ownership) reportAgain() {
 	if o.resyncAt.IsZero() {
 		o.resyncAt = o.now.Add(resyncInterval / 2)
@@ -603,7 +602,7 @@ func (o *ownership) slotsLeft() int {
 	return n
 }
 
-// reshard follows a map of another generation.
+// reshard follows a map with another slot count.
 func (o *ownership) reshard() {
 	was := o.generation
 	o.generation = generationOf(o.cur)
@@ -616,7 +615,7 @@ func (o *ownership) reshard() {
 	o.ready = make(map[int]readiness)
 }
 
-// peerAsksOld: the leader asks for slots of the old generation.
+// peerAsksOld handles the leader's request for slots of the old generation.
 func (o *ownership) peerAsksOld(msg record.PeerMessage) {
 	o.old.peerAsks(msg)
 	if !o.abandoning {
@@ -624,7 +623,7 @@ func (o *ownership) peerAsksOld(msg record.PeerMessage) {
 	}
 }
 
-// take takes an input that is about the slots of this worker.
+// take handles an input about the slots of this worker.
 func (o *ownership) take(in input) {
 	switch in := in.(type) {
 	case preparedInput:
@@ -636,9 +635,9 @@ func (o *ownership) take(in input) {
 	}
 }
 
-// fencedOff reports to the leader what the store has, if this worker is the slot's owner
-// by the map that it has. It is called again with each try of the message, so a report
-// that is lost, or comes too early for the leader, is repeated.
+// fencedOff reports to the leader which fence the store has, if this worker owns the slot by its
+// own map. Each attempt on the message calls it again, so a report that is lost, or that the
+// leader can't use yet, is repeated.
 func (o *ownership) fencedOff(in fencedInput) {
 	st := o.slots[in.slot]
 	r := record.FenceReport{Schema: record.Schema, From: o.self, To: o.leader, Layout: in.number, Slots: in.slots, Slot: in.slot, Fence: record.Fence(in.fence), Stored: record.Fence(in.stored)}

@@ -1,12 +1,15 @@
 package partition
 
-import "github.com/muster-dev/muster/partition/internal/record"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
 
 // probesAtOnce bounds how many workers the leader probes at once. With the default interval it
-// sends at most 2,000 probes a second, whatever the size of the group. In a group of up to this
+// sends at most 1,000 probes a second, whatever the size of the group. In a group of up to this
 // many other workers each is probed every time, and a failure is noticed within the interval.
-// In one of 1,000 that takes five times as long, which is still far less than a lease.
-const probesAtOnce = 200
+const probesAtOnce = 100
 
 // probeTurns chooses whom the leader probes, so that everyone has a turn.
 type probeTurns struct {
@@ -15,9 +18,13 @@ type probeTurns struct {
 
 // next returns the workers to probe now, of all that are there, by ascending ID: those that
 // follow the last turn, and after the last worker the first again.
-func (t *probeTurns) next(all []*peerView) []record.Process {
+//
+// Where one turn isn't enough for all, a worker whose renewal was seen after since is left
+// out: the renewal tells as much as a probe does.
+func (t *probeTurns) next(all []*peerView, since time.Time) []record.Process {
+	several := len(all)-1 > probesAtOnce
 	begin := 0
-	if len(all)-1 > probesAtOnce {
+	if several {
 		for begin < len(all) && t.from != "" && compareIDs(all[begin].ID, t.from) <= 0 {
 			begin++
 		}
@@ -26,7 +33,7 @@ func (t *probeTurns) next(all []*peerView) []record.Process {
 	var to []record.Process
 	for i := range all {
 		p := all[(begin+i)%len(all)]
-		if p.self {
+		if p.self || several && p.seenAt.After(since) {
 			continue
 		}
 		to = append(to, p.Process)

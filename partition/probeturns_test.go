@@ -3,6 +3,7 @@ package partition
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/partition/internal/record"
 )
@@ -11,6 +12,7 @@ import (
 // as it takes, also while others come and go.
 func TestProbeTurns(t *testing.T) {
 	t.Parallel()
+	now := time.Unix(1000, 0)
 	workers := func(n int) *peerTable {
 		var table peerTable
 		for i := range n {
@@ -22,7 +24,7 @@ func TestProbeTurns(t *testing.T) {
 	for _, n := range []int{1, 2, 30, probesAtOnce + 1} {
 		var turns probeTurns
 		for range 3 {
-			to := turns.next(workers(n).all())
+			to := turns.next(workers(n).all(), now)
 			for i, w := range to {
 				if i > 0 && compareIDs(to[i-1].ID, w.ID) >= 0 {
 					t.Errorf("%d workers: %s follows %s", n, w.ID, to[i-1].ID)
@@ -39,7 +41,7 @@ func TestProbeTurns(t *testing.T) {
 	table := workers(many)
 	probed := make(map[string]int)
 	for turn := range many / probesAtOnce {
-		to := turns.next(table.all())
+		to := turns.next(table.all(), now)
 		if len(to) > probesAtOnce {
 			t.Errorf("%d are probed at once", len(to))
 		}
@@ -56,5 +58,31 @@ func TestProbeTurns(t *testing.T) {
 	}
 	if n := probed["w-3"]; n > 0 {
 		t.Errorf("the leader probes itself %d times", n)
+	}
+}
+
+// TestProbeTurnsLeaveOutTheRenewed: in a large group who has renewed the lease a moment ago is not
+// probed, and is later. In a small one everyone is probed each time.
+func TestProbeTurnsLeaveOutTheRenewed(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for _, tt := range []struct{ n, want int }{{50, 50}, {probesAtOnce + 50, 75}} {
+		var table peerTable
+		for i := range tt.n {
+			p := &peerView{Process: record.Process{ID: fmt.Sprintf("w-%d", i), Claim: 1}, seenAt: now}
+			if i%2 == 0 {
+				p.seenAt = now.Add(-time.Second)
+			}
+			table.put(p)
+		}
+
+		var turns probeTurns
+		if got := len(turns.next(table.all(), now.Add(-time.Second))); got != tt.want {
+			t.Errorf("%d workers, half of them renewed: %d are probed, want %d", tt.n, got, tt.want)
+		}
+		turns = probeTurns{}
+		if got := len(turns.next(table.all(), now)); got != min(tt.n, probesAtOnce) {
+			t.Errorf("%d workers, none renewed since: %d are probed", tt.n, got)
+		}
 	}
 }

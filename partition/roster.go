@@ -9,61 +9,61 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// Why a worker is gone, in events.
+// Reasons of the event that a worker has failed.
 const (
 	reasonUnreachable = "connection gone"
 	reasonExpired     = "lease expired"
 	reasonDeleted     = "lease deleted"
 )
 
-// roster is who is there, as the leader sees it by the leases. Before all leases have been
-// shown, a worker that is missing may be live: synced says that they have, and nothing is
-// concluded from a missing lease before. A watch that begins again shows all leases
-// again, so what an earlier one shows late is told apart by its number.
+// roster is the leader's list of live workers, built from a watch of the lease bucket. Until
+// the watch has delivered every lease, a worker without one may still be live, so nothing is
+// concluded from a missing lease before synced is set. A restarted watch delivers every lease
+// again; the number of a watch tells its deliveries from late ones of the watch before.
 type roster struct {
 	*core
 	up rosterUser
 
 	peers  peerTable
 	placed placement // of peers in the map; see placement
-	// listing: the watch has begun again, and has not shown all leases yet.
+	// listing is set from a watch's start until it has delivered every lease.
 	listing bool
-	// synced: all leases are known.
+	// synced is set once a watch of this term has delivered every lease.
 	synced  bool
-	watches uint64    // begun so far; tells what a watch shows from what an earlier one did
-	newest  time.Time // lease, by the server's clock
+	watches uint64    // number of the current watch
+	newest  time.Time // server's time of the newest lease
 
-	malformed map[string]badLease // records that are no leases, by stable ID
-	// inherited is the suspicion against the leader before, from the time as its candidate.
+	malformed map[string]badLease // by stable ID
+	// inherited is this worker's suspicion against the former leader, whose candidate it was.
 	inherited suspicion
 }
 
-// rosterUser is told what the leases show.
+// rosterUser learns what the leases show.
 type rosterUser interface {
-	// workerJoined: a worker has joined that is not in the map.
+	// workerJoined is called when a worker that is not in the map has joined.
 	workerJoined()
-	// going: a worker has begun to leave or to drain.
+	// going is called when a worker has begun to leave or to drain.
 	going()
-	// takesSlotsAgain: a worker of the map drains no longer.
+	// takesSlotsAgain is called when a worker of the map has stopped draining.
 	takesSlotsAgain()
-	// absent: a worker of the map is not there any more.
+	// absent is called when the lease of a worker of the map has ended.
 	absent(w record.Process, lease record.Heartbeat)
-	// listed: all leases are known.
+	// listed is called once every lease is known.
 	listed()
-	// rosterChanged: it may be time to plan.
+	// rosterChanged is called after a change that may need a plan.
 	rosterChanged()
-	// overtaken: this worker's stable ID has a newer claim.
+	// overtaken is called when another process has claimed this worker's stable ID.
 	overtaken()
 	// ownLease returns what this worker writes as its lease.
 	ownLease() []byte
 }
 
-// begin forgets what an earlier time as the leader has shown.
+// begin starts a new term as the leader.
 func (r *roster) begin(inherited suspicion) {
 	*r = roster{core: r.core, up: r.up, watches: r.watches, malformed: make(map[string]badLease), inherited: inherited}
 }
 
-// reset forgets everybody.
+// reset forgets every worker.
 func (r *roster) reset() { *r = roster{core: r.core, up: r.up, watches: r.watches} }
 
 // gone reports whether a worker's lease has ended.
@@ -71,8 +71,8 @@ func (r *roster) gone(w record.Process) bool {
 	return r.synced && r.peers.live(w) == nil
 }
 
-// watchLeases begins to watch the leases, or begins again: a watch does not tell
-// when its server has forgotten it.
+// watchLeases starts the watch of the lease bucket, or restarts it: a watch that the server has
+// forgotten delivers nothing, not even an error.
 func (r *roster) watchLeases() {
 	r.listing = true
 	r.watches++
@@ -90,8 +90,9 @@ func (r *roster) seeLease(in leaseInput) {
 	}
 	delete(r.malformed, in.id)
 	if !in.deleted && in.id == r.self.ID && in.value.Claim > r.self.Claim {
-		// This worker has lost its name, with the bucket of names, and is about to see
-		// so. It must not plan for its own place, which it still holds.
+		// The bucket of stable IDs was lost, and another process has claimed this worker's ID.
+		// This worker is about to notice. It must not give away its own slots as those of a
+		// failed worker, because it still works on them.
 		r.up.overtaken()
 		return
 	}
@@ -126,7 +127,7 @@ func (r *roster) seeLease(in leaseInput) {
 	r.up.rosterChanged()
 }
 
-// leaseGone: a lease was deleted, or has expired.
+// leaseGone handles a lease that was deleted or has expired.
 func (r *roster) leaseGone(p *peerView, in leaseInput) {
 	// The delete marker may be of an earlier lease than one that was never seen.
 	if p == nil || p.rev == 0 || in.rev <= p.rev {
@@ -147,7 +148,7 @@ func (r *roster) leaseGone(p *peerView, in leaseInput) {
 	r.peerGone(p, reason)
 }
 
-// newPeer enters a worker whose lease is new, nil if the lease is a stale one.
+// newPeer enters a worker whose lease is new. It returns nil if the lease is stale.
 func (r *roster) newPeer(in leaseInput) *peerView {
 	p := &peerView{Process: record.Process{ID: in.id, Claim: in.value.Claim}, joined: r.now, at: in.at}
 	if r.listing && r.staleLease(p) {
@@ -163,14 +164,14 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 
 // noteIntent notes that a worker has begun to leave or to drain, or drains no longer.
 func (r *roster) noteIntent(p *peerView, now record.Heartbeat) {
-	leaves, yields := now.Leaving && !p.lease.Leaving, now.Draining && !p.lease.Draining
+	leaves, drains := now.Leaving && !p.lease.Leaving, now.Draining && !p.lease.Draining
 	switch {
-	case now.Leaving && (leaves || yields):
+	case now.Leaving && (leaves || drains):
 		r.emit(event.Event{Kind: event.WorkerLeaving, Peer: p.ID})
-	case yields:
+	case drains:
 		r.emit(event.Event{Kind: event.WorkerDraining, Peer: p.ID})
 	}
-	if leaves || yields {
+	if leaves || drains {
 		p.leavingAt = r.now
 		r.up.going()
 	}
@@ -179,11 +180,10 @@ func (r *roster) noteIntent(p *peerView, now record.Heartbeat) {
 	}
 }
 
-// staleLease reports whether a listed lease has expired. It is the lease of a worker that is
-// not in the map, and far older than others by the server's clock. A replica that was away
-// when it expired can list it again and again, and it can't be deleted, since it is not
-// there. If the servers' clocks differ by that much, the lease's next renewal shows that its
-// worker lives.
+// staleLease reports whether a listed lease has expired, although a lagging replica lists it:
+// its worker is not in the map, and the lease is far older than others by the server's clock.
+// It can't be deleted, because the bucket's leader no longer has it. If the servers' clocks
+// differ by that much, the lease's next renewal shows that its worker lives.
 func (r *roster) staleLease(p *peerView) bool {
 	return r.joiner(p) && p.at.Before(r.newest.Add(-r.cfg.Lease.TTL-time.Second))
 }
@@ -195,7 +195,7 @@ func (r *roster) joiner(p *peerView) bool {
 	return x.index(p.Process) == record.None && x.predecessor(p.Process) == record.None
 }
 
-// enter enters a worker as one that is there, in place of an earlier one with its ID.
+// enter adds a live worker, in place of an earlier one with its ID.
 func (r *roster) enter(p *peerView) {
 	placed := r.placement()
 	if before := r.peers.get(p.ID); before != nil {
@@ -206,14 +206,14 @@ func (r *roster) enter(p *peerView) {
 	placed.came(p)
 }
 
-// drop removes a worker that isn't there any more.
+// drop removes a worker whose lease has ended.
 func (r *roster) drop(p *peerView) {
 	placed := r.placement()
 	r.peers.remove(p.ID)
 	placed.went(p)
 }
 
-// placement compares the workers that are there with those of the newest map.
+// placement compares the live workers with those of the newest map.
 func (r *roster) placement() *placement {
 	if !r.placed.known || r.placed.index.of != r.cur {
 		r.placed = newPlacement(newMapIndex(r.cur), &r.peers)
@@ -249,8 +249,8 @@ func (r *roster) joiningTakers() int {
 }
 
 func (r *roster) peerGone(p *peerView, reason string) {
-	// Since its last sign of life. Who has been away has not been looking, and tells
-	// no more than since when it was.
+	// The time since its last sign of life. A leader whose own lease was uncertain could not
+	// see any, so it counts only from when its lease was valid again.
 	var silent time.Duration
 	if r.lease.valid && (reason == reasonExpired || reason == reasonUnreachable) {
 		silent = r.now.Sub(later(later(p.seenAt, p.suspectAt), r.lease.regained))
@@ -268,7 +268,7 @@ func (r *roster) leasesSynced(age time.Duration) {
 		return
 	}
 	if age > 0 {
-		// This worker may not have heard of the loss, or may have joined since.
+		// The bucket was lost. This worker may not know of it, or have joined since.
 		r.leasesLost = later(r.leasesLost, r.now.Add(-age))
 	}
 	r.listing = false
@@ -282,10 +282,10 @@ func (r *roster) leasesSynced(age time.Duration) {
 	}
 }
 
-// allListed has the leader begin its work: every lease is known.
+// allListed lets the leader begin its work, since every lease is known.
 func (r *roster) allListed() {
 	r.synced = true
-	// The newest of the list came last.
+	// Whether a lease is stale is known only now: the newest of the list came last.
 	for _, p := range r.joining() {
 		if r.staleLease(p) {
 			r.drop(p)
@@ -294,7 +294,7 @@ func (r *roster) allListed() {
 	r.up.listed()
 }
 
-// expireDue ends the leases that the server does not let expire.
+// expireDue deletes leases that are overdue and that the server still has.
 func (r *roster) expireDue() {
 	if !r.synced {
 		return
@@ -336,13 +336,13 @@ func (r *roster) fenced(in kvInput) {
 	p.fencing = false
 	r.peers.note(p)
 	if p.overdue && errors.Is(in.err, errNotFound) {
-		// It has ended long ago, and the watch does not tell.
+		// The lease ended long ago, and the watch has missed it.
 		r.peerGone(p, "lease expired")
 		return
 	}
 	if in.err != nil {
 		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
-			r.watchLeases() // it has renewed, and the watch does not tell
+			r.watchLeases() // the worker has renewed, and the watch has missed it
 		}
 		p.suspectAt = time.Time{}
 		r.peers.note(p)
@@ -351,8 +351,8 @@ func (r *roster) fenced(in kvInput) {
 	r.peerGone(p, reasonUnreachable)
 }
 
-// coldStart reports whether the cluster starts as a whole: the first time, or with
-// nearly everybody of the last map gone (10 or more before, under 5 now).
+// coldStart reports whether the group starts as a whole: for the first time, or with nearly all
+// workers of the last map gone (10 or more before, under 5 now).
 func (r *roster) coldStart() bool {
 	before := r.workersInMap()
 	if before == 0 {
@@ -362,7 +362,7 @@ func (r *roster) coldStart() bool {
 	return now == 0 || (before >= 10 && now < 5)
 }
 
-// wake tells when a worker is to be looked at again.
+// wake passes on when a worker has to be looked at again.
 func (r *roster) wake(sooner func(time.Time)) {
 	for _, p := range r.peers.marked[markSuspect] {
 		if !p.fencing {
@@ -427,8 +427,8 @@ func (r *roster) seeBadLease(in leaseInput) {
 	r.malformed[in.id] = badLease{rev: in.rev, due: r.now.Add(r.cfg.Lease.TTL + time.Second)}
 }
 
-// sweepDue removes what is no heartbeat and is not renewed. It may have no end of
-// its own, and keep the name's next holder out.
+// sweepDue removes malformed heartbeats that are not renewed. Such a record may have no TTL, and
+// would keep the next holder of its stable ID out permanently.
 func (r *roster) sweepDue() {
 	for id, b := range r.malformed {
 		if !r.now.Before(b.due) {

@@ -6,23 +6,22 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// recountAfter is after how many times as long as a slot may be silent its messages in the
-// retry queue are counted again. A server that went back while this worker's connection
-// to another one held may have some again that were removed.
+// recountAfter times the interval of the checks for silence is how often the messages in the
+// retry queue are counted again. A server that was rolled back, while this worker stayed
+// connected to another one, may have some again that were removed.
 const recountAfter = 12
 
-// slotRetry is what a slotRun does with the messages of its slot that wait in the retry
-// queue, and with a message in hand that has to go there. It tries one message at a time; what
-// takes time are attempts, and the queue spaces these. The run calls mayBegin before it begins a
-// message, and work whenever it has none to begin.
+// slotRetry is the part of a slotRun that moves failing messages to the retry queue and retries
+// those in it. It tries one message at a time, and the queue spaces the attempts. The run calls
+// mayBegin before it begins a message, and work when it has none to begin.
 type slotRetry struct {
 	*lanes
 
 	queue    *retryQueue
 	attempts *slotAttempts
-	tried    retriedKey // the key that a handler has a message of
-	fails    int        // operations in a row
-	at       time.Time  // nothing is done before
+	tried    retriedKey // the key whose queued message a handler works on
+	fails    int        // failed operations in a row
+	at       time.Time  // earliest time of the next operation
 	lookAt   time.Time  // when the messages are counted again
 }
 
@@ -47,7 +46,8 @@ func (k *slotRetry) wake() time.Time {
 	return at
 }
 
-// booked notes whether an operation could be carried out. If not, all wait.
+// booked reports whether an operation on the retry stream succeeded. After a failure all further
+// ones wait.
 func (k *slotRetry) booked(err error) bool {
 	if err == nil {
 		k.fails = 0
@@ -70,14 +70,15 @@ func (k *slotRetry) pauseRetries() {
 	}
 }
 
-// advance does a step towards knowing what the retry queue has.
+// advance does one step of opening the retry queue: read the claims, write this owner's, count
+// the messages.
 func (k *slotRetry) advance() {
 	q := k.queue
 	switch q.phase {
 	case queueOpen:
 	case queueLost:
-		// A worker that is not the owner any more is told so; a claim that was wrong
-		// may be removed by hand.
+		// A later owner's claim is there. If this worker has lost the slot it will be
+		// told so; a wrong claim may be removed by an operator. So look again later.
 		q.reread(true)
 		k.fails++
 		k.pauseRetries()
@@ -110,15 +111,14 @@ func (k *slotRetry) advance() {
 	}
 }
 
-// mayBegin reports whether a message may begin now: nothing of its key waits
-// in the retry queue, and it has not failed. If not, it waits, or something is asked,
-// or it is done with: what has failed is queued for retry, and so is what comes behind
-// a queued message of its key.
+// mayBegin reports whether a message may begin now: no message of its key waits in the retry
+// queue, and it has not failed. Otherwise the message is queued for retry, because it has failed
+// or follows a queued message of its key, or it waits until that is possible.
 func (k *slotRetry) mayBegin(m *slotMessage) bool {
 	q := k.queue
 	key := m.mail.message.Key
 	if m.waited {
-		// What has nothing of its key before it continues as if nothing was ever queued.
+		// The queue was full. If nothing of the key is queued any more, the message begins.
 		if m.waited = false; !q.has(key) {
 			return k.attempts.mayTry(m)
 		}
@@ -153,9 +153,9 @@ func (k *slotRetry) mayBegin(m *slotMessage) bool {
 	return false
 }
 
-// searchQueued looks for the copy of a message among the queued ones of its key from a sequence
-// on, and queues the message if there is none. With several messages in flight one that was
-// queued may come again after its successors were.
+// searchQueued looks for a copy of a message among the queued ones of its key, from a sequence
+// on, and queues the message if there is none. With several messages in flight the server may
+// deliver a queued message again after later ones of its key were queued.
 func (k *slotRetry) searchQueued(m *slotMessage, from uint64) {
 	k.ask(askHead{m.mail.message.Key, from}, func(a answer) {
 		switch {
@@ -170,8 +170,8 @@ func (k *slotRetry) searchQueued(m *slotMessage, from uint64) {
 	})
 }
 
-// queueIfRoom puts a message into the retry queue. Where that is full, the
-// slot waits.
+// queueIfRoom copies a message to the retry queue. If the queue is full, the message waits at the
+// head of the slot.
 func (k *slotRetry) queueIfRoom(m *slotMessage) {
 	q := k.queue
 	key := m.mail.message.Key
@@ -204,10 +204,10 @@ func (k *slotRetry) queueIfRoom(m *slotMessage) {
 	})
 }
 
-// recordAttempts does one thing towards having the records say what the next owner has to know
-// before the slot is handed off: the attempts are recorded on the messages that have failed at the
-// head of the slot, and those taken back that count as none. It returns false if there is nothing
-// to do, or if that can't be done now: the handoff waits for no outage.
+// recordAttempts brings the records of attempts up to date for the next owner, one step per call:
+// it records the attempts on messages that have failed at the head of the slot, and takes back
+// those that don't count. It returns false if there is nothing to do, or if that is impossible
+// now, because a handoff must not wait for an outage to end.
 func (k *slotRetry) recordAttempts() bool {
 	if k.now.Before(k.at) || k.queue.lost() || !k.valid() {
 		return false
@@ -231,9 +231,8 @@ func (k *slotRetry) recordAttempts() bool {
 	return true
 }
 
-// work does one thing that is due: a step towards knowing what the retry queue
-// has, an attempt, or the removal of what was processed. It returns false if there is
-// none.
+// work does one step that is due: of opening the queue, an attempt, or the removal of a processed
+// message. It returns false if there is none.
 func (k *slotRetry) work() bool {
 	now := k.now
 	if k.tried.tried || now.Before(k.at) {
@@ -263,7 +262,7 @@ func (k *slotRetry) work() bool {
 		k.removeRetried(key)
 		return true
 	}
-	if k.busy(key) { // its copy was counted after the message had begun
+	if k.busy(key) { // a handler had begun a message of the key before this copy was counted
 		k.queue.postpone(key, now.Add(pullRetry))
 		return true
 	}
@@ -299,13 +298,13 @@ func (k *slotRetry) bookedOf(key string, err error) bool {
 	return true
 }
 
-// eraseOriginal sees to it that a message which is about to be tried is in the main
-// stream no more: it would be begun from there, too.
+// eraseOriginal deletes the original of a queued message from the main stream before the queued
+// copy is tried. Otherwise the original could be begun from there, too.
 func (k *slotRetry) eraseOriginal(key string, head *queuedMessage) {
 	k.queue.headed(key, head.original(), head.stored)
 	k.ask(askErase{head.original()}, func(a answer) {
 		if a.yes && a.err == nil {
-			// It may have been delivered before, and lie here.
+			// It may have been delivered already, and be in hand.
 			k.memory.queue(k.slot, head.original(), head.seq)
 			k.memory.erase(k.slot, head.original())
 			k.settled = nil
@@ -319,7 +318,7 @@ func (k *slotRetry) eraseOriginal(key string, head *queuedMessage) {
 func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	q := k.queue
 	if !k.valid() {
-		q.postpone(key, k.now.Add(pullRetry)) // it was lost meanwhile
+		q.postpone(key, k.now.Add(pullRetry)) // the lease was lost meanwhile
 		return
 	}
 	of := q.keys[key]
@@ -350,8 +349,8 @@ func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	})
 }
 
-// triedQueued books an attempt on the first queued message of a key, which has begun at a time,
-// or that the message was given up, or was not, without one.
+// triedQueued handles the end of an attempt on the first queued message of a key, or of giving the
+// message up without one.
 func (k *slotRetry) triedQueued(key string, head *queuedMessage, began time.Time, err error) {
 	k.tried = retriedKey{}
 	q, now := k.queue, k.now
@@ -370,9 +369,9 @@ func (k *slotRetry) triedQueued(key string, head *queuedMessage, began time.Time
 	}
 }
 
-// removeRetried removes the first message of a key, which has been processed. What lies
-// at its sequence is looked at before: if the stream was created again, or its server
-// was rolled back, it is another message, maybe of another slot.
+// removeRetried removes the first message of a key, which has been processed. It first reads the
+// message at that sequence: if the stream was re-created or rolled back, it is another one, maybe
+// of another slot.
 func (k *slotRetry) removeRetried(key string) {
 	q := k.queue
 	k.head(key, func(first *queuedMessage) {
@@ -397,8 +396,8 @@ func (k *slotRetry) removeRetried(key string) {
 	})
 }
 
-// free frees a key whose last known message was removed. The server has the last word:
-// one that went back may have more of it than were counted.
+// free frees a key whose last known message was removed, if the server confirms that none is
+// left: after a rollback it may have more than were counted.
 func (k *slotRetry) free(key string) {
 	k.head(key, func(first *queuedMessage) {
 		if first == nil {
@@ -409,7 +408,7 @@ func (k *slotRetry) free(key string) {
 	})
 }
 
-// freed follows the server's answer that nothing of a key is in the retry queue.
+// freed handles the server's answer that no message of a key is in the retry queue.
 func (k *slotRetry) freed(key string) {
 	if k.queue.vanished(key) {
 		k.note(event.Event{Kind: event.KeyFreed, Slot: k.slot, Reason: key})

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// slotRun is one holding of a slot; delivery.go tells its life. It decides what is next:
-// a pull, a message of the main stream, one of the retry queue, or the handoff. The
-// delivery calls it, with whatever the puller's lock protects.
+// slotRun delivers the messages of a slot from when this worker holds it until it is handed off
+// or lost; delivery.go describes its life. It decides what comes next: a pull, a message of the
+// main stream, one of the retry queue, or the handoff. The delivery calls it under the puller's
+// lock.
 type slotRun struct {
 	*runCore
 	lanes    *lanes
@@ -21,16 +22,16 @@ type slotRun struct {
 
 	stage  runStage
 	before map[*slotRun]bool // runs that have to end before it starts
-	armed  time.Time         // when it will be woken; zero: nobody wakes it
-	taken  map[int]bool      // slots of the largest slot count of which messages were taken in hand, with several in flight
+	armed  time.Time         // when it will be woken; zero if no wake-up is pending
+	taken  map[int]bool      // by slot of the largest slot count: messages were received, with several in flight
 
-	forgets   uint64 // of the memory, when the run has looked last
-	releasing bool
-	final     bool  // its consumer will be no more
-	leave     Slots // that a Releaser is told of
+	forgets   uint64 // the memory's count of losses at the last look
+	releasing bool   // to be handed off
+	final     bool   // the consumer is deleted after the handoff
+	leave     Slots  // that a Releaser is told about
 }
 
-// runOwner is the delivery as a run sees it.
+// runOwner is the part of the delivery that a run calls.
 type runOwner interface {
 	notHeld(*slotRun)
 	runEnded(*slotRun)
@@ -68,7 +69,7 @@ const (
 	runDropped
 )
 
-// start has the slot pulled for, once the handler has its state.
+// start begins to pull for the slot, after the handler has the slot's state.
 func (r *slotRun) start() {
 	if r.beginLoad() {
 		return
@@ -82,7 +83,7 @@ func (r *slotRun) start() {
 	r.proceed()
 }
 
-// proceed does what can be done until something has to be waited for.
+// proceed does all that is possible without waiting for an answer, a handler or time.
 func (r *slotRun) proceed() {
 	if r.stage == runPulling {
 		r.concludeLate()
@@ -93,8 +94,8 @@ func (r *slotRun) proceed() {
 	r.arm()
 }
 
-// doOne does one thing, for a message or for a request; false if there is none. They take turns
-// where handlers are few.
+// doOne does one step for a message or for a request, and returns false if there is none.
+// Messages and requests take turns, so that neither starves when handlers are few.
 func (r *slotRun) doOne() bool {
 	if r.requests.messageNext && r.mayProceed() && r.next() {
 		return true
@@ -105,13 +106,13 @@ func (r *slotRun) doOne() bool {
 	return !r.requests.messageNext && r.mayProceed() && r.next()
 }
 
-// mayProceed reports whether something new may be begun. A message of the retry queue counts
-// as one in flight while a handler works on it.
+// mayProceed reports whether another message may begin. A message of the retry queue counts as
+// one in flight while a handler works on it.
 func (r *slotRun) mayProceed() bool {
 	return r.stage == runPulling && r.question == 0 && len(r.calls) < r.cfg.Delivery.InFlight
 }
 
-// next does one thing; false if there is none.
+// next does one step for a message, and returns false if there is none.
 func (r *slotRun) next() bool {
 	r.seeForgets()
 	switch {
@@ -131,7 +132,7 @@ func (r *slotRun) next() bool {
 	if m := r.lanes.ready(r.now, r.retried(), math.MaxUint64); m != nil {
 		return r.advance(m)
 	}
-	// The retry queue is seen to meanwhile.
+	// While the lanes are full, the retry queue can still make progress.
 	return r.lanes.full() && r.retry != nil && r.retry.work()
 }
 
@@ -157,9 +158,9 @@ func (r *slotRun) retried() *retriedKey {
 	return &r.retry.tried
 }
 
-// giveBack returns a permit for which there was no message after all. While a question is
-// open the run keeps it: it would have to wait for its turn again after each answer. A run
-// that hands off, or was dropped, begins nothing, so it does not wait for a turn either.
+// giveBack returns a permit that no message needs. While a question to the server is open the
+// run keeps its permit; otherwise it would wait for its turn again after each answer. A run that
+// hands off, or was dropped, begins nothing and also gives up its turn.
 func (r *slotRun) giveBack() {
 	granted := r.permit.state == permitGranted && r.question == 0
 	if granted || r.stage != runPulling {
@@ -167,7 +168,7 @@ func (r *slotRun) giveBack() {
 	}
 }
 
-// idle does one thing while there is room for another message; false if there is none.
+// idle does one step while there is room for another message, and returns false if there is none.
 func (r *slotRun) idle() bool {
 	now := r.now
 	switch p := &r.pull; {
@@ -176,7 +177,7 @@ func (r *slotRun) idle() bool {
 		return true
 	case r.retry != nil && r.retry.work():
 		return true
-	case len(r.pull.box) > 0: // the slot is not silent: what came goes before any look
+	case len(r.pull.box) > 0: // messages have come, so there is no silence to look into
 	case r.mayMiss() && !now.Before(r.order.lookAt):
 		r.lookWhetherAllCame()
 		return true
@@ -191,7 +192,7 @@ func (r *slotRun) idle() bool {
 	return true
 }
 
-// receive takes in what a pull brought.
+// receive handles a message or a status that a pull brought.
 func (r *slotRun) receive(m *mail) {
 	if m.status != "" {
 		r.pull.status(m)
@@ -214,8 +215,8 @@ func (r *slotRun) follows(m *mail) bool {
 	if r.lanes.comesAgain(m) {
 		return false
 	}
-	// What replaces another message has to be seen now: later ones may be settled before it is
-	// the first of its key, and then it would not differ from one that is settled.
+	// A rolled-back stream may have reused the sequence for another message. That has to be
+	// noticed now: once later messages are settled, this one would look like a settled one.
 	if replaces, forgets := r.memory.taken(r.slot, m.finest, m.original); replaces {
 		r.rolledBack(r.slot, forgets, fmt.Sprintf("message %d is another one than it was", m.sequence))
 		return false
@@ -223,12 +224,12 @@ func (r *slotRun) follows(m *mail) bool {
 	return true
 }
 
-// mayMiss reports whether the slot, which has something in hand, looks now and then whether
-// all came that its consumer has delivered: what it misses may keep the server from delivering
-// more.
+// mayMiss reports whether the run has to ask now and then if it has received everything that its
+// consumer delivered. A message that went missing counts as in flight on the server, which may
+// therefore deliver nothing more.
 func (r *slotRun) mayMiss() bool { return r.several() && !r.atRest() }
 
-// lookWhetherAllCame looks for what the server has delivered and did not come.
+// lookWhetherAllCame asks the server for the number of its last delivery.
 func (r *slotRun) lookWhetherAllCame() {
 	r.order.lookAt = r.now.Add(r.cfg.stalePinCheck)
 	r.ask(askWaiting{}, func(a answer) {
@@ -238,8 +239,9 @@ func (r *slotRun) lookWhetherAllCame() {
 	})
 }
 
-// seeForgets has the consumer reset when what was settled of its stream was forgotten. What
-// comes next would be settled first, and what is in hand before it be taken for settled, too.
+// seeForgets has the consumer reset after the memory of settled messages was lost. Otherwise the
+// next message to be settled would become the memory's new start, and messages in hand before it
+// would be taken for settled.
 func (r *slotRun) seeForgets() {
 	if forgets := r.memory.forgets(r.slot); r.several() && forgets != r.forgets {
 		r.forgets = forgets
@@ -247,9 +249,11 @@ func (r *slotRun) seeForgets() {
 	}
 }
 
-// resync has everything delivered again that is not settled. It reports whether that
-// has begun: a worker without a valid lease resets nothing that may be another's, and the
-// confirmations that are on their way come first, since nobody waits for them afterwards.
+// resync resets the consumer, so that the server delivers every unsettled message again, and
+// reports whether that has begun. Two things come first:
+//
+//   - The lease must be valid. Otherwise the consumer may already belong to another worker.
+//   - Confirmations that are under way must arrive, because the reset drops them.
 func (r *slotRun) resync() bool {
 	o := &r.order
 	if r.now.Before(o.at) {
@@ -275,7 +279,7 @@ func (r *slotRun) resync() bool {
 	return true
 }
 
-// confirmed takes in that the server knows a message as settled.
+// confirmed handles the server's confirmation that a message is settled.
 func (r *slotRun) confirmed(o original) {
 	r.lanes.confirmed(o)
 	if !r.atRest() || r.order.lost {
@@ -291,8 +295,8 @@ func (r *slotRun) confirmed(o original) {
 // atRest reports whether the slot has nothing in hand, and no handler runs.
 func (r *slotRun) atRest() bool { return r.lanes.total == 0 && len(r.calls) == 0 }
 
-// arm has the run woken when time alone makes a difference. A wake-up that comes too
-// early is harmless, and cheaper than moving it with each message.
+// arm schedules a wake-up for when the passing of time alone allows a step. One that comes too
+// early is harmless, and cheaper than rescheduling it with each message.
 func (r *slotRun) arm() {
 	if !r.mayProceed() {
 		return
@@ -304,9 +308,9 @@ func (r *slotRun) arm() {
 	}
 }
 
-// due returns when time makes a difference, zero for never. What waits for a permit is due
-// already, so its time would wake the run at once, again and again. Its turn wakes it. What
-// waits for a reset of the consumer waits for nothing else.
+// due returns when the passing of time allows a step, zero for never. Messages that wait for a
+// permit are due already: their time would wake the run in a busy loop, so only the permit wakes
+// it. While a reset of the consumer is due, nothing else is waited for.
 func (r *slotRun) due() (at time.Time) {
 	if r.order.lost {
 		return r.order.at
@@ -333,7 +337,7 @@ func (r *slotRun) due() (at time.Time) {
 	return at
 }
 
-// answered takes the answer to the open question in.
+// answered handles the answer to the open question.
 func (r *slotRun) answered(in answerInput) {
 	if r.stage == runDropped || in.question != r.question {
 		return
@@ -343,8 +347,8 @@ func (r *slotRun) answered(in answerInput) {
 	then(in.answer)
 }
 
-// sendBack returns what was delivered and not begun. After a rollback the server may have
-// earlier messages of the same keys again, which it delivers first.
+// sendBack returns messages that were delivered and not begun. After a rollback the server may
+// have earlier messages of the same keys again, and it delivers these first.
 func (r *slotRun) sendBack() {
 	r.retry.queue.wentBack = false
 	if r.several() {
@@ -409,7 +413,7 @@ func (r *slotRun) giveUpUntried(m *slotMessage) {
 	m.call = r.abandon(message, errUnfinished, func(err error) { r.concluded(m, err, false) })
 }
 
-// handled takes in that a handler has returned.
+// handled handles the return of a handler.
 func (r *slotRun) handled(number uint64, err error) {
 	i := slices.IndexFunc(r.calls, func(c *call) bool { return c.number == number && !c.returned })
 	if i < 0 {
@@ -465,9 +469,9 @@ func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
 		r.lanes.remove(m)
 		return
 	}
-	// One that was fenced off is not queued for retry: the owner with the later fence is to try it
-	// at once, and in its place. Nor is one while what the handler needs is unavailable, since
-	// the whole backlog would follow it into the queue.
+	// A message that was fenced off is not queued for retry, because the owner with the later fence
+	// should try it at once, and in its order. A message whose handler reports an outage is not
+	// queued either, because the whole backlog would follow it into the queue.
 	if m.failed = !uncounted && r.queues(m.attempt); m.failed {
 		return
 	}
@@ -475,10 +479,10 @@ func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
 	m.delay = min(2*m.delay, maxRetryDelay)
 }
 
-// drop ends a run whose slot is not this worker's any more: nothing is acknowledged.
-// What came and was not begun goes back. The leader's reset may have come before it
-// was delivered, and then only AckWait would ever deliver it again. What was begun was
-// delivered before that reset, since the lease was valid then.
+// drop ends a run that has lost its slot, and acknowledges nothing. It returns messages that were
+// delivered and not begun: if the leader's reset came before their delivery, only AckWait would
+// deliver them again. Messages that were begun need no return. The lease was valid then, so the
+// leader's reset came later.
 func (r *slotRun) drop() {
 	r.up.notHeld(r)
 	r.stage = runDropped
@@ -493,8 +497,8 @@ func (r *slotRun) drop() {
 	r.forgetReturned()
 }
 
-// release waits until what was begun is done with, requests too, and then hands the slot off. It
-// reports whether something was done meanwhile. With several messages in flight the server confirms
+// release waits for the messages and requests that were begun, then hands the slot off. It reports
+// whether it did something meanwhile. With several messages in flight the server must confirm
 // each acknowledgement before the handoff; after a reset the message has to come again for that.
 func (r *slotRun) release() bool {
 	p := &r.pull
@@ -527,20 +531,25 @@ func (r *slotRun) release() bool {
 	return true
 }
 
-// awaitsRemoval reports whether a reset might deliver a message again that is settled. With
-// replicas the consumer's agree on an acknowledgement, and then the stream's remove the message; and a
-// reset goes back to the first message that is not settled. So what is in hand before a settled
-// message is handled before the handoff, and if that fails, the handoff waits as long as a
-// removal takes.
+// awaitsRemoval reports whether a reset might deliver a settled message again. With replicas this
+// race exists:
+//
+//  1. The consumer's replicas agree on an acknowledgement, and the server confirms it.
+//  2. The stream's replicas remove the message a moment later.
+//  3. A reset in between goes back to the first unsettled message, and delivers the settled ones
+//     behind it again.
+//
+// So the run handles the messages in hand before a settled one before it hands the slot off. If
+// that fails, it waits for as long as a removal takes.
 func (r *slotRun) awaitsRemoval() bool {
 	removalLags := r.several() && r.cfg.Storage.Replicas > 1
 	unsettledBefore := r.lanes.overtaken() || r.order.wasReset
 	return removalLags && unsettledBefore && r.now.Before(r.lanes.confirmedAt.Add(removalLag))
 }
 
-// giveUp hands the slot off: no more pulls, the pin off, and what was delivered but not
-// settled back to the server, in this order. With several messages in flight a reset does
-// the latter.
+// giveUp hands the slot off. The order matters: it stops pulling, unpins the consumer, and then
+// returns messages that were delivered but not settled. With several messages in flight a reset
+// does the last two.
 func (r *slotRun) giveUp() {
 	stopped := r.now
 	r.up.notHeld(r)
@@ -552,7 +561,7 @@ func (r *slotRun) giveUp() {
 	unpin := func(answer) {
 		r.ask(end, func(a answer) {
 			if a.err != nil {
-				r.end() // the worker ends; the server takes the pin off when it has expired
+				r.end() // the worker ends, and its pin expires on the server
 				return
 			}
 			r.returnAll()
@@ -570,8 +579,8 @@ func (r *slotRun) giveUp() {
 	unpin(answer{})
 }
 
-// returnAll returns what was delivered and not settled, which a reset has done with several
-// messages in flight.
+// returnAll returns messages that were delivered and not settled. With several messages in flight
+// the reset has done that.
 func (r *slotRun) returnAll() {
 	if r.several() {
 		return
@@ -583,7 +592,7 @@ func (r *slotRun) returnAll() {
 	}
 }
 
-// end: nothing of this run is left.
+// end removes the run.
 func (r *slotRun) end() {
 	r.stage = runDropped
 	r.handlers.withdraw(&r.permit)

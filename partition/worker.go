@@ -17,12 +17,12 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// Worker takes part in sharing out a group's keys. It is made by New and works
-// in Run.
+// Worker owns a share of a group's keys and handles their messages. New makes it, and
+// Run runs it.
 //
-// Its loop is the only goroutine that steps the machine, which decides everything. What
-// the machine wants done goes to the effectRunner; what happens comes back through the
-// queue of inputs. Users call the other methods at any time, from any goroutine: these
+// Run's loop is the only goroutine that steps the machine, which makes all decisions. The
+// effectRunner carries the machine's effects out, and their results come back through the
+// queue of inputs. The other methods may be called at any time, from any goroutine: they
 // read the last status, or post an input.
 type Worker struct {
 	cfg     Config
@@ -92,15 +92,14 @@ func (w *Worker) queueStatus() queueStatus {
 // ErrRunTwice says that Run was called before on this worker.
 var ErrRunTwice = errors.New("it was run before: a worker runs once, make another with New")
 
-// Run joins the group, takes its share of the keys and works until ctx ends;
-// then it hands off what it has, waits for the handlers that run, and returns
-// nil. Leaving takes at most Config.Rebalance.LeaveTimeout, and with a StateMover another
-// Config.State.Timeout until the states that it has given away were fetched. It makes what Provision makes
-// if nobody has. A worker runs once: the second call returns ErrRunTwice.
+// Run joins the group and handles the messages of its keys until ctx ends. Then it hands its
+// slots off, waits for running handlers, and returns nil. Leaving takes at most
+// Config.Rebalance.LeaveTimeout, and with a StateMover up to Config.State.Timeout more, until
+// the next owners have fetched their states. Run creates the group's streams and buckets if
+// Provision hasn't. A worker runs once: the second call returns ErrRunTwice.
 //
-// While the connection is away Run keeps trying; it returns an error only when
-// it can't begin, for what may pass after 30 s of trying, or when the connection was
-// closed by its owner.
+// While the connection is lost Run keeps trying. It returns an error only if it can't begin,
+// after 30 s of trying where the cause may pass, or if the connection was closed by its owner.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.ran.Swap(true) {
 		return fmt.Errorf("running worker of %s: %w", w.cfg.Name, ErrRunTwice)

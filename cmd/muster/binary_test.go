@@ -25,7 +25,7 @@ func TestBinary(t *testing.T) {
 			"internal/command", "internal/command/broker", "internal/command/console", "internal/command/defender", "internal/command/doctor",
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
-			"internal/lab", "internal/lab/machines", "internal/powercut",
+			"internal/lab", "internal/lab/instances", "internal/lab/machines", "internal/powercut",
 			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(

@@ -1,8 +1,10 @@
 package deployed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,22 +15,23 @@ import (
 	"github.com/muster-dev/muster/defender"
 )
 
-// alarms shows the alarms of chambers as the stream of notices tells them.
+// alarms shows the alarms of chambers as the stream of notices tells them. A notice is taken as it comes. That alone could miss one,
+// since the connection may break: so notices also have the whole stream read again, at most every alarmsLeast.
 type alarms struct {
 	link    link
 	contact *console.Contact
 	page    *console.Console
 	poll    *poller
 
-	mu    sync.Mutex
-	begun bool
-	list  []defender.AlarmStatus // newest first, cleared ones, too
-	err   error
-	told  map[string]bool // what is in the timeline
+	mu   sync.Mutex
+	book *defender.AlarmBook    // nil until it could be read
+	list []defender.AlarmStatus // newest first, cleared ones, too; nil if book has changed since
+	err  error
+	told map[string]bool // what is in the timeline
 }
 
 const (
-	alarmsEvery = time.Minute // beside the notices, which have it read at once
+	alarmsEvery = time.Minute // beside the notices
 	alarmsLeast = 2 * time.Second
 	alarmsMost  = 1 << 20
 	alarmsShown = 500
@@ -41,13 +44,31 @@ func newAlarms(l link) *alarms {
 }
 
 func (a *alarms) run(ctx context.Context) {
-	soon := func(*nats.Msg) { a.poll.soon() }
-	for _, subject := range []string{"dc-alarm.>", "dc-alarm-ack.>"} {
-		if sub, err := a.link.nc.Subscribe(subject, soon); err == nil {
+	for _, subject := range defender.AlarmSubjects(">") {
+		if sub, err := a.link.nc.Subscribe(subject, a.notice); err == nil {
 			defer func() { _ = sub.Unsubscribe() }()
 		}
 	}
 	a.poll.run(ctx)
+}
+
+// notice takes in a notice or an acknowledgement as it is published.
+func (a *alarms) notice(m *nats.Msg) {
+	defer a.poll.soon()
+	a.mu.Lock()
+	if a.book == nil { // the first reading has it
+		a.mu.Unlock()
+		return
+	}
+	about := a.book.Take(m.Subject, m.Data)
+	a.list = nil
+	news := a.news(about)
+	a.mu.Unlock()
+
+	for _, line := range news {
+		a.page.Say(line)
+	}
+	a.page.Changed()
 }
 
 func (a *alarms) read(ctx context.Context) {
@@ -56,29 +77,25 @@ func (a *alarms) read(ctx context.Context) {
 		time.AfterFunc(alarmsLeast, a.poll.soon) // it may come back any moment
 		return
 	}
-	list, err := defender.ListAlarms(ctx, a.link.nc, defender.AlarmListQuery{All: true, Limit: alarmsMost})
+	book, err := defender.ReadAlarms(ctx, a.link.nc)
 	if err = a.contact.Note(err); err != nil {
 		time.AfterFunc(alarmsLeast, a.poll.soon)
 	}
-	a.keep(list, err)
+	a.keep(book, err)
 }
 
-// keep takes in what was read. What is new in it goes into the timeline.
-func (a *alarms) keep(list []defender.AlarmStatus, err error) {
+// keep takes in what was read. What is new in it goes into the timeline. A notice that came after the last message that was read, and
+// before this, is in the former book alone: the next reading, which that notice has asked for, brings it back.
+func (a *alarms) keep(book *defender.AlarmBook, err error) {
 	a.mu.Lock()
-	first := !a.begun
+	first := a.book == nil
 	a.err = err
 	var news []console.Moment
 	if err == nil {
-		a.list, a.begun = list, true
-		for i := len(list) - 1; i >= 0; i-- {
-			for kind, m := range alarmMoments(list[i]) {
-				if key := kind + " " + list[i].Chamber.String() + " " + list[i].Recipe + " " + list[i].Opened; !a.told[key] {
-					a.told[key] = true
-					news = append(news, m)
-				}
-			}
-		}
+		a.book, a.list = book, nil
+		all := a.sorted()
+		slices.Reverse(all) // the timeline has the oldest first
+		news = a.news(all)
 	}
 	a.mu.Unlock()
 	if first {
@@ -89,6 +106,27 @@ func (a *alarms) keep(list []defender.AlarmStatus, err error) {
 		}
 	}
 	a.page.Changed()
+}
+
+// news are the lines of alarms that are not in the timeline yet.
+func (a *alarms) news(about []defender.AlarmStatus) (news []console.Moment) {
+	for _, x := range about {
+		for kind, m := range alarmMoments(x) {
+			if key := kind + " " + x.Chamber.String() + " " + x.Recipe + " " + x.Opened; !a.told[key] {
+				a.told[key] = true
+				news = append(news, m)
+			}
+		}
+	}
+	return news
+}
+
+// sorted returns a list of all alarms, newest first.
+func (a *alarms) sorted() []defender.AlarmStatus {
+	if a.list == nil {
+		a.list = a.book.List(defender.AlarmListQuery{All: true, Limit: alarmsMost})
+	}
+	return slices.Clone(a.list)
 }
 
 // alarmMoments are the lines that an alarm has in the timeline, by their kinds.
@@ -111,14 +149,14 @@ func alarmMoments(a defender.AlarmStatus) map[string]console.Moment {
 	return out
 }
 
-// now returns the alarms as they were read last.
+// now returns the alarms as they are known, newest first.
 func (a *alarms) now() ([]defender.AlarmStatus, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err == nil && !a.begun {
-		return nil, errAlarms
+	if a.book == nil {
+		return nil, cmp.Or(a.err, errAlarms)
 	}
-	return a.list, a.err
+	return a.sorted(), a.err
 }
 
 var errAlarms = fmt.Errorf("the alarms are still being read")

@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt numpy/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
 const (
 	dynamoDBLocalVersion = "3.1.0"
 	dynaliteVersion      = "4.0.0"
+	mkdocsVersion        = "9.8.2" // of Material for MkDocs, with MkDocs 1.6.1
 	motoVersion          = "5.2.5"
 	numpyVersion         = "2.4.6"  // with SciPy
 	tablesVersion        = "26.0.1" // of PyArrow, with pandas, DuckDB and NATS' client
@@ -84,6 +85,14 @@ func Moto() Component {
 				ready: regexp.MustCompile(`Running on http://(\S+)`), within: time.Minute,
 			}, nil
 		},
+	}
+}
+
+// MkDocs is a Python with Material for MkDocs, in python/bin of its folder: it makes the documentation's site. It can't be started.
+func MkDocs() Component {
+	return Component{
+		Name: "Material for MkDocs", Version: mkdocsVersion, key: "mkdocs", tools: []string{"python3"},
+		fetch: pythonWith("mkdocs/requirements.txt"),
 	}
 }
 

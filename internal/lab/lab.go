@@ -69,7 +69,15 @@ type Options struct {
 	Scrape    map[string]string // further targets of Prometheus: HOST:PORT by job
 	AWS       string            // URL of a region's APIs, which real nodes reach by the names of AWS
 	RealNodes bool              // Boot may be called; the error of RealNodes says what that takes
+
+	// What real nodes have besides.
+	Images  []string          // archives of container images
+	Share   string            // folder that they have at the same path, as a volume that all of them mount; empty: none
+	Forward map[string]string // HOST:PORT by the port of Gateway at which they reach it
 }
+
+// Gateway is the address at which real nodes and their pods reach what Options.Forward names.
+const Gateway = "10.77.0.1"
 
 // Source returns the folder of the lab's module, looked for beside the working directory and its parents.
 func Source() (string, error) {
@@ -197,6 +205,15 @@ func (o Options) args() (args []string) {
 	}
 	if o.AWS != "" {
 		args = append(args, "--aws", o.AWS)
+	}
+	for _, archive := range o.Images {
+		args = append(args, "--image", archive)
+	}
+	if o.Share != "" {
+		args = append(args, "--share", o.Share)
+	}
+	for port, target := range o.Forward {
+		args = append(args, "--forward", port+"="+target)
 	}
 	return args
 }

@@ -24,6 +24,7 @@ const PodImage = "docker.io/lab/pod:1"
 type Machine struct {
 	ID       string `json:"id"`       // small letters, digits and hyphens; its host name
 	Memory   int64  `json:"memory"`   // bytes, 256 MiB or more
+	CPUs     int    `json:"cpus"`     // that its pods may ask for, at most those of this machine; 0: all of those
 	UserData string `json:"userData"` // the script that it runs when it has booted
 
 	// What its metadata service says of it besides; the region's services have names in Region.

@@ -22,6 +22,7 @@ type Options struct {
 	Network *network.Network
 	Lower   []string // folders that are merged into the machines' /usr, the first before the others
 	Images  string   // folder of image archives
+	Share   string   // folder that all machines have at the same path, as a volume that they mount; empty: there is none
 	Trust   string   // certificates, in PEM, that machines trust
 	Domain  string   // of the region's services, SERVICE.REGION.Domain, which are at the gateway
 }
@@ -153,7 +154,7 @@ func (f *Fleet) start(m *Machine, s Spec) error {
 	if err := f.o.Network.Plug(m.number, m.PID); err != nil {
 		return err
 	}
-	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Trust: f.o.Trust}
+	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Share: f.o.Share, Trust: f.o.Trust}
 	if s.Region != "" {
 		for _, service := range []string{"ssm", "secretsmanager"} {
 			b.Hosts += fmt.Sprintf("%s %s.%s.%s\n", network.Gateway, service, s.Region, f.o.Domain)

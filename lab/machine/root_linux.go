@@ -36,6 +36,7 @@ func Boot() error {
 		{"mounting what the kernel shows", b.mountKernel},
 		{"mounting its cgroups", b.mountCgroups},
 		{"making its devices", b.mountDevices},
+		{"mounting the shared folder", b.mountShare}, // which may be below what was mounted before
 		{"hiding the settings of the whole kernel", b.hideSettings},
 		{"entering it", b.enter},
 	} {
@@ -55,7 +56,7 @@ func (b *boot) writeFiles() error {
 	if err := unix.Mount(b.Root, b.Root, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	for _, dir := range []string{"usr", "proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "opt/lab/images", "var/lib/cloud", "var/log", "var/tmp"} {
+	for _, dir := range []string{"usr", "proc", "sys", "dev", "run", "tmp", "root", "etc/lab", "mnt", "opt/lab/images", "var/lib/cloud", "var/log", "var/tmp"} {
 		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -75,6 +76,7 @@ func (b *boot) writeFiles() error {
 		"etc/hosts":       "127.0.0.1 localhost\n" + b.Hosts,
 		"etc/resolv.conf": "nameserver 127.0.0.1\n",
 		UserData:          b.UserData,
+		CPUs:              strconv.Itoa(b.CPUs) + "\n",
 	}
 	var errs []error
 	for name, text := range files {
@@ -136,6 +138,17 @@ func (b *boot) mountPrograms() error {
 		return err
 	}
 	return errors.Join(bind(b.Program, b.path(Program)), bind(b.Images, b.path(Images)))
+}
+
+// mountShare mounts the volume that all machines share.
+func (b *boot) mountShare() error {
+	if b.Share == "" {
+		return nil
+	}
+	if err := os.MkdirAll(b.path(b.Share), 0o755); err != nil {
+		return err
+	}
+	return bind(b.Share, b.path(b.Share))
 }
 
 func bind(from, to string) error {

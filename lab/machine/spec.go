@@ -7,6 +7,7 @@ package machine
 type Spec struct {
 	ID       string `json:"id"`       // its name and host name
 	Memory   int64  `json:"memory"`   // bytes
+	CPUs     int    `json:"cpus"`     // of those that the lab's machine has; 0: all of them
 	UserData string `json:"userData"` // a script that it runs once it is up
 	Zone     string `json:"zone"`     // of the cloud, which the machine is told
 	Region   string `json:"region"`   // of the cloud; its services have names in it
@@ -20,6 +21,7 @@ type boot struct {
 	Lower   []string // folders that are merged into its /usr, the first before the others
 	Program string   // the lab's own, which is bound to Program
 	Images  string   // folder of image archives
+	Share   string   // folder that is bound to the same path; empty: none is
 	Hosts   string   // more lines of /etc/hosts
 	Trust   string   // certificates that it trusts beside those of the lab's machine
 }
@@ -29,4 +31,5 @@ const (
 	Program  = "/opt/lab/lab"
 	Images   = "/opt/lab/images"
 	UserData = "/var/lib/cloud/user-data"
+	CPUs     = "/etc/lab/cpus" // how many are for pods; 0: all that there are
 )

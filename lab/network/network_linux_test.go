@@ -73,6 +73,31 @@ func TestNetwork(t *testing.T) {
 		}
 	})
 
+	t.Run("what is forwarded is reached from inside", func(t *testing.T) {
+		outside, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer outside.Close()
+		go serve(outside, "outside")
+		f, err := n.Forward(t.Context(), network.Gateway+":4222", outside.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := n.Dial(t.Context(), "tcp", network.Gateway+":4222")
+		if got := read(t, c, err); got != "outside" {
+			t.Errorf("got %q", got)
+		}
+
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := n.Dial(t.Context(), "tcp", network.Gateway+":4222"); err == nil {
+			t.Error("it is reached after the end")
+			c.Close()
+		}
+	})
+
 	t.Run("the machine that it runs on sees nothing of it", func(t *testing.T) {
 		all, err := net.Interfaces()
 		if err != nil {

@@ -193,7 +193,7 @@ func (r *run) play(ctx context.Context) error {
 	client := r.simulator.Client("backtest", nil)
 	reconciler, err := nodes.New(nodes.Config{
 		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: nowhere{},
-		Clock: r.simulator.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit,
+		Clock: r.simulator.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit, Appraiser: r.fit,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
 	if err != nil {

@@ -72,6 +72,7 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 		return opening("INSTANCE_TABLE", err)
 	}
 	p.Config.Sizer, p.Config.Fitter, p.Config.Screener = d.Sizer, d.Fitter, f
+	p.Config.Appraiser = f
 	p.Price = price(ds.catalogs[s.Policy.InstanceTable])
 	if s.EC2.Queue == "" {
 		return nil
@@ -131,7 +132,7 @@ func (d *Deciders) For(p nodes.Policy) (nodes.Decider, error) {
 	if err != nil {
 		return nodes.Decider{}, err
 	}
-	out := nodes.Decider{Policy: p, Fitter: f}
+	out := nodes.Decider{Policy: p, Fitter: f, Appraiser: f}
 	if p.Sizing == nodes.SizingFit {
 		out.Sizer = f
 	}

@@ -90,6 +90,9 @@ func (p *page) decision(s nodes.Snapshot) {
 	switch d.Action {
 	case nodes.ScaleUp:
 		p.line("  to launch: %s", Count(d.Nodes, "node"))
+		for _, id := range d.Replaces {
+			p.line("  it replaces: %s, which goes once the node is Ready and its pods fit", id)
+		}
 		for _, w := range d.Wanted {
 			p.line("    of %s in %s", orAny(w.Types, "any offered type"), orAny(w.Zones, "any zone"))
 		}
@@ -133,7 +136,7 @@ func prefixed(prefix, s string) string {
 }
 
 // groups are the paths in the order in which they are shown, and what each is for.
-var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}}
+var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"consolidate", "consolidate"}}
 
 func (p *page) gates(gates []nodes.Gate) {
 	var rows [][]cell
@@ -208,6 +211,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonTriggered:       "The trigger of a scale-up holds.",
 		nodes.ReasonRepair:          "There are fewer workers than MIN_WORKERS.",
 		nodes.ReasonIdle:            "The cluster has been idle for long enough.",
+		nodes.ReasonConsolidates:    "The pods of a worker fit elsewhere, for less.",
 		nodes.ReasonSteady:          "Nothing asks for a change.",
 		nodes.ReasonInProgress:      "An action is in progress.",
 		nodes.ReasonMetricsMissing:  "A metric is missing, stale, partial or not a number; nothing is decided on a guess.",
@@ -227,6 +231,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonPodsPending:     "CPU is low, but pods are pending.",
 		nodes.ReasonCooldownDown:    "The last action ended less than COOLDOWN_DOWN_SEC ago.",
 		nodes.ReasonInterruption:    "A worker is being interrupted; no other is taken away meanwhile.",
+		nodes.ReasonBudget:          "CONSOLIDATION has removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows.",
 		nodes.ReasonMinWorkers:      "A scale-down would leave fewer workers than MIN_WORKERS.",
 		nodes.ReasonNoTarget:        "No worker may be taken away.",
 		nodes.ReasonPodsDontFit:     "The remaining workers can't take a worker's pods.",

@@ -385,7 +385,7 @@ func TestDecisionsBySizingFit(t *testing.T) {
 		return nodes.Decider{Policy: p, Sizer: fit(), Fitter: fit()}.Decide(o, r, now)
 	}
 	full := []nodes.Worker{worker("i-1", "eu-1a", some("r", 1, 8, 1)), worker("i-2", "eu-1b", some("r", 1, 8, 1))}
-	if d := decide([]nodes.Pod{some("a", 1, 4, 60), some("b", 1, 2, 1, text(t, inZoneB))}, full); d.Action != nodes.ScaleUp || d.Nodes != len(d.Wanted) || fmt.Sprint(d.Wanted) != "[{[mem.large] [eu-1b]}]" {
+	if d := decide([]nodes.Pod{some("a", 1, 4, 60), some("b", 1, 2, 1, text(t, inZoneB))}, full); d.Action != nodes.ScaleUp || d.Nodes != len(d.Wanted) || fmt.Sprint(d.Wanted) != "[{[mem.large] [eu-1b] }]" {
 		t.Errorf("%s %s: %d nodes, %v (%s)", d.Action, d.Reason, d.Nodes, d.Wanted, d.Detail)
 	}
 	roomy := []nodes.Worker{worker("i-1", "eu-1a"), worker("i-2", "eu-1b")}

@@ -50,7 +50,7 @@ func TestAScaleUpLaunchesTheKindsThatWerePlanned(t *testing.T) {
 	}
 	tick()
 	report := tick()
-	if d := report.Decision; d == nil || d.Action != nodes.ScaleUp || fmt.Sprint(d.Wanted) != "[{[mem.large] []} {[x.large mem.large] []}]" {
+	if d := report.Decision; d == nil || d.Action != nodes.ScaleUp || fmt.Sprint(d.Wanted) != "[{[mem.large] [] } {[x.large mem.large] [] }]" {
 		t.Fatalf("%+v", d)
 	}
 	if got := w.Record().ScaleUpWanted; len(got) != 2 {

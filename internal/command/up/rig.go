@@ -64,6 +64,7 @@ func newRigDefender() *cobra.Command {
 	o.Flags(f)
 	f.DurationVar(&hooks.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory")
 	f.StringVar(&hooks.Record, "record", "", "file in which the start and end of each processing is recorded")
+	f.StringVar(&hooks.Ending, "ending", "", "file in which it notes when it was told to stop, with how many slots, and when it had ended")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
 	return command.WithUsageErrors(cmd)
 }

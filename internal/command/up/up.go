@@ -54,7 +54,8 @@ func New() *cobra.Command {
 			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
 			"  muster up --scenario crowd --defenders 150\n" +
 			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
-			"  muster up --scenario node-pressure --lab",
+			"  muster up --scenario node-pressure --lab\n" +
+			"  muster up --scenario spot-interruption --lab --real-nodes",
 		Args: command.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
@@ -92,6 +93,7 @@ func (r *request) workerFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.options.RetryAttempts, "retry-attempts", defender.RetryAttempts, "have defenders dead-letter a message after N failed attempts; until then it is queued for retry. With 0 it is tried without end, and holds up its slot. With 10 or more, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&r.options.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&r.options.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
+	f.BoolVar(&r.options.RealNodes, "real-nodes", false, "with --lab, boot a machine in namespaces for each node: it joins by its user data, and its kubelet runs the defenders as containers; needs Linux, root, cgroups of version 1 and Debian's packages")
 }
 
 // faultFlags adds the flags of what a scenario disturbs.

@@ -23,6 +23,7 @@ const look = 50 * time.Millisecond
 type Options struct {
 	Region string                 // name; "": local
 	Memory func(typ string) int64 // of an instance type, bytes; nil: 2 GiB
+	CPUs   func(typ string) int   // of an instance type; nil: those of this machine
 }
 
 // Instances are the machines behind a region's instances. They are made by New and given to
@@ -50,6 +51,9 @@ func New(o Options) *Instances {
 	if o.Memory == nil {
 		o.Memory = func(string) int64 { return 2 << 30 }
 	}
+	if o.CPUs == nil {
+		o.CPUs = func(string) int { return 0 }
+	}
 	i := &Instances{o: o, known: map[string]chan struct{}{}}
 	i.ctx, i.stop = context.WithCancel(context.Background())
 	return i
@@ -71,7 +75,7 @@ func (i *Instances) Attach(l *lab.Lab, s *sim.Simulator) {
 
 // Launch boots the machine of an instance, unless it has been. It implements awsapi.Machines.
 func (i *Instances) Launch(in nodes.Instance, userData string) {
-	m := lab.Machine{ID: in.ID, Memory: i.o.Memory(in.Type), UserData: userData, Zone: in.Zone, Region: i.o.Region, Type: in.Type}
+	m := lab.Machine{ID: in.ID, Memory: i.o.Memory(in.Type), CPUs: i.o.CPUs(in.Type), UserData: userData, Zone: in.Zone, Region: i.o.Region, Type: in.Type}
 	i.mu.Lock()
 	if i.known[in.ID] != nil {
 		i.mu.Unlock()

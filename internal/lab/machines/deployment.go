@@ -51,36 +51,64 @@ type pod struct {
 func (m *Machines) Deploy(ctx context.Context, spec sim.PodSpec, start func(sim.PodRun) (sim.Process, error)) (*Deployment, error) {
 	d := &Deployment{m: m, grace: cmp.Or(spec.Grace, 30*time.Second), start: start, pods: map[string]*pod{}, failed: make(chan error, 1)}
 	d.namespace, d.name = spec.Split()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.namespace}}
-	if _, err := m.core.Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("creating namespace %s: %w", d.namespace, err)
-	}
-	labels := map[string]string{"app": d.name}
-	none, seconds, token := int32(0), int64(d.grace/time.Second), false
+	seconds, token := int64(d.grace/time.Second), false
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": d.name, lab.ProcessLabel: lab.ProcessOutside}},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &seconds, AutomountServiceAccountToken: &token, Containers: []corev1.Container{{
-			Name: d.name, Image: "muster",
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: *resource.NewMilliQuantity(spec.MilliCPU, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(spec.Memory, resource.BinarySI)}},
+			Name: d.name, Image: "muster", Resources: requests(spec),
 		}}},
 	}
-	object := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: d.name},
+	return d, m.create(ctx, d.namespace, d.name, template)
+}
+
+// create creates a Deployment without pods, and its namespace. The template needs the label
+// app with the deployment's name.
+func (m *Machines) create(ctx context.Context, namespace, name string, template corev1.PodTemplateSpec) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := m.core.Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", namespace, err)
+	}
+
+	none, labels := int32(0), map[string]string{"app": name}
+	object := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
-	return d, m.until(func(context.Context) error { // a namespace takes a moment to be usable
-		if _, err := m.apps.Deployments(d.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating deployment %s: %w", d.name, err)
+	return m.until(func(context.Context) error { // a namespace takes a moment to be usable
+		if _, err := m.apps.Deployments(namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating deployment %s: %w", name, err)
 		}
 		return nil
 	})
 }
 
-// Scale sets the number of replicas as kubectl scale does.
-func (d *Deployment) Scale(ctx context.Context, n int) error {
-	if _, err := d.m.lab.Kubectl(ctx, "-n", d.namespace, "scale", "deployment", d.name, fmt.Sprint("--replicas=", n)); err != nil {
-		return fmt.Errorf("scaling %s: %w", d.name, err)
+// scale sets the number of a Deployment's replicas as kubectl scale does.
+func (m *Machines) scale(ctx context.Context, namespace, name string, n int) error {
+	if _, err := m.lab.Kubectl(ctx, "-n", namespace, "scale", "deployment", name, fmt.Sprint("--replicas=", n)); err != nil {
+		return fmt.Errorf("scaling %s: %w", name, err)
 	}
 	return nil
+}
+
+// requests are what a pod asks for.
+func requests(spec sim.PodSpec) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: *resource.NewMilliQuantity(spec.MilliCPU, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(spec.Memory, resource.BinarySI)}}
+}
+
+// evicted notes the eviction of a pod whose deletion has begun, if a drain did it.
+func (m *Machines) evicted(object *corev1.Pod) {
+	if !slices.ContainsFunc(object.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI"
+	}) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.note(sim.Entry{Kind: sim.Evicted, Instance: object.Spec.NodeName, Detail: object.Namespace + "/" + object.Name})
+}
+
+// Scale sets the number of replicas as kubectl scale does.
+func (d *Deployment) Scale(ctx context.Context, n int) error {
+	return d.m.scale(ctx, d.namespace, d.name, n)
 }
 
 // Pods returns the pods in the order of their names.
@@ -204,13 +232,7 @@ func (d *Deployment) end(p *pod, object *corev1.Pod) {
 	}
 	p.ending = true
 	p.status.Phase = sim.PodTerminating
-	if slices.ContainsFunc(object.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI"
-	}) {
-		d.m.mu.Lock()
-		d.m.note(sim.Entry{Kind: sim.Evicted, Instance: p.status.Node, Detail: d.namespace + "/" + p.status.Name})
-		d.m.mu.Unlock()
-	}
+	d.m.evicted(object)
 	close(p.gone)
 	process := p.process
 	if process != nil {
@@ -234,10 +256,8 @@ func (d *Deployment) end(p *pod, object *corev1.Pod) {
 func (d *Deployment) release(name string, uid types.UID) {
 	now := int64(0)
 	err := d.m.core.Pods(d.namespace).Delete(d.m.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && d.m.ctx.Err() == nil {
-		d.m.mu.Lock()
-		d.m.errs = append(d.m.errs, fmt.Errorf("letting go of pod %s: %w", name, err))
-		d.m.mu.Unlock()
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		d.m.failed(fmt.Errorf("letting go of pod %s: %w", name, err))
 	}
 }
 

@@ -36,7 +36,7 @@ import (
 
 const (
 	look     = 50 * time.Millisecond // between looks at the region
-	patience = time.Minute           // for the control plane to take what it is told
+	patience = 3 * time.Minute       // for the control plane to take what it is told, and for real nodes to join, on a busy machine
 )
 
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -47,6 +47,7 @@ type Machines struct {
 	exporter *http.Server
 	addr     string
 	capacity nodes.Resources
+	real     bool // workers are real nodes, which join by themselves
 
 	core *corev1client.CoreV1Client
 	apps *appsv1client.AppsV1Client
@@ -84,6 +85,17 @@ func New(r *region.Region, capacity nodes.Resources) (*Machines, error) {
 	return m, nil
 }
 
+// NewReal returns the machines of a region whose workers are real nodes of the laboratory:
+// they register their Node objects themselves. Only the server of the control plane is
+// registered here.
+func NewReal(r *region.Region) (*Machines, error) {
+	m, err := New(r, nodes.Resources{MilliCPU: 2000, Memory: 8 << 30, Pods: 110})
+	if err == nil {
+		m.real = true
+	}
+	return m, err
+}
+
 // Scrape returns what the laboratory's Prometheus must read of the machines, for lab.Options.
 func (m *Machines) Scrape() map[string]string { return map[string]string{"node-exporter": m.addr} }
 
@@ -109,8 +121,10 @@ func (m *Machines) Attach(l *lab.Lab) error {
 		if !in.Alive() {
 			continue
 		}
-		if err := m.join(m.ctx, in); err != nil {
-			return err
+		if in.ControlPlane || !m.real {
+			if err := m.join(m.ctx, in); err != nil {
+				return err
+			}
 		}
 		there = append(there, in.ID)
 	}
@@ -184,20 +198,9 @@ func (m *Machines) follow(seen int) {
 	for {
 		for _, e := range m.region.Simulator.Ledger()[seen:] {
 			seen++
-			var err error
-			switch e.Kind {
-			case sim.Joined:
-				err = m.join(m.ctx, m.region.Simulator.Instance(e.Instance))
-			case sim.Terminated, sim.TakenAway: // it says nothing more; the Node object stays until somebody deletes it
-				m.mu.Lock()
-				delete(m.known, e.Instance)
-				m.mu.Unlock()
-				err = m.silence(e.Instance)
-			}
-			if err != nil && m.ctx.Err() == nil {
-				m.mu.Lock()
-				m.errs = append(m.errs, err)
-				m.mu.Unlock()
+			err := m.apply(e)
+			if err != nil {
+				m.failed(err)
 			}
 		}
 		select {
@@ -206,6 +209,34 @@ func (m *Machines) follow(seen int) {
 		case <-t.C:
 		}
 	}
+}
+
+// failed keeps an error for Close, unless it is of the end itself.
+func (m *Machines) failed(err error) {
+	if m.ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.errs = append(m.errs, err)
+}
+
+// apply does to the laboratory's nodes what an entry of the region's ledger says.
+func (m *Machines) apply(e sim.Entry) error {
+	switch {
+	case e.Kind == sim.Joined && !m.real:
+		return m.join(m.ctx, m.region.Simulator.Instance(e.Instance))
+	case e.Kind == sim.Terminated, e.Kind == sim.TakenAway:
+		m.mu.Lock()
+		delete(m.known, e.Instance)
+		m.mu.Unlock()
+		if m.real {
+			return nil // its kubelet ends with the machine
+		}
+		// It says nothing more; the Node object stays until somebody deletes it.
+		return m.silence(e.Instance)
+	}
+	return nil
 }
 
 // silence ends the kubelet of a node.
@@ -223,7 +254,7 @@ func (m *Machines) nodeChanged(name string, o any) {
 	n, _ := o.(*corev1.Node)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.states[name]
+	before, there := m.states[name]
 	if n == nil {
 		delete(m.states, name)
 		m.note(sim.Entry{Kind: sim.NodeRemoved, Instance: name})
@@ -239,6 +270,12 @@ func (m *Machines) nodeChanged(name string, o any) {
 	})
 	m.states[name] = now
 	ref := nodes.NodeRef{Name: name, UID: string(n.UID)}
+	if m.real {
+		m.joined(n)
+		if !there {
+			m.note(sim.Entry{Kind: sim.Joined, Instance: name, Node: ref})
+		}
+	}
 	for _, c := range []struct {
 		was, is bool
 		on, off sim.Kind
@@ -252,12 +289,26 @@ func (m *Machines) nodeChanged(name string, o any) {
 	}
 }
 
+// joined takes the address of a real node, by which node-exporter's series name it. The
+// region has made up another one. The caller has the lock.
+func (m *Machines) joined(n *corev1.Node) {
+	in := m.region.Simulator.Instance(n.Name)
+	if in.ControlPlane || !in.Alive() {
+		return // what ended is not to come back with a late report of its node
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			m.known[n.Name] = a.Address
+		}
+	}
+}
+
 func (m *Machines) note(e sim.Entry) {
 	e.Seq, e.At = len(m.ledger), time.Now()
 	m.ledger = append(m.ledger, e)
 }
 
-// Ledger returns what the API has shown of nodes becoming Ready or not, cordons, removed Node objects and evictions of pods of
+// Ledger returns what the API has shown of nodes becoming Ready or not, of real nodes joining, cordons, removed Node objects and evictions of pods of
 // deployments, in order. What happens to instances is in the region's.
 func (m *Machines) Ledger() []sim.Entry {
 	m.mu.Lock()

@@ -139,9 +139,16 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 }
 
 func (r *Region) cloud() (*ec2.Cloud, nodes.Template, error) {
+	return r.CloudWith(func(*ec2.Config) {})
+}
+
+// CloudWith returns the real adapter of EC2 for the region, with what change makes of
+// Config's configuration, and the template that it launches.
+func (r *Region) CloudWith(change func(*ec2.Config)) (*ec2.Cloud, nodes.Template, error) {
 	cfg := aws.Config{Region: "local", BaseEndpoint: &r.AWSURL, Credentials: credentials.NewStaticCredentialsProvider("simulated", "simulated", "")}
 	p := r.o.Sim.Policy
 	c := ec2.Config{Cluster: p.Cluster, LaunchTemplate: "lt-00000001", LaunchTemplateVersion: "1", UserData: ec2.UserDataTemplate, InstanceTypes: p.InstanceTypes, Spot: p.Spot}
+	change(&c)
 	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg), Identity: sts.NewFromConfig(cfg)}, c)
 	if err != nil {
 		return nil, nodes.Template{}, fmt.Errorf("connecting to the simulated region: %w", err)

@@ -1,0 +1,247 @@
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/internal/lab/instances"
+	"github.com/muster-dev/muster/internal/lab/machines"
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/fit"
+	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/sim"
+	"github.com/muster-dev/muster/nodes/sim/region"
+)
+
+// realNodes is a real control plane whose workers are real nodes: machines in namespaces
+// that the region's instances boot, and that join by the user data of their launch. Defenders
+// are containers there, which reach the broker at the gateway of the machines' network and
+// have the store's folder as a shared volume.
+type realNodes struct {
+	testCluster
+
+	instances *instances.Instances
+	workers   *WorkerPlane
+	cloud     *ec2.Cloud
+	template  nodes.Template
+}
+
+const (
+	firstType      = "t3.large"            // of the workers that are there first: two processors, as defenderPod asks for
+	joinToken      = "/muster/agent-token" //nolint:gosec // the name of a parameter of SSM
+	containedImage = "registry.example.com/muster:this"
+)
+
+// onSharedVolume lets drains evict the defenders: to Kubernetes their volume is a folder of
+// the node, but all nodes have the same one.
+var onSharedVolume = kube.Rules{LocalStorage: kube.Evict}
+
+// newInstances returns the machines of a region, with what their types have.
+func newInstances() *instances.Instances {
+	types := fit.Shipped()
+	return instances.New(instances.Options{
+		Memory: func(typ string) int64 { return types[typ].MemoryMiB << 20 },
+		CPUs:   func(typ string) int { return types[typ].VCPU },
+	})
+}
+
+// openRealNodes starts a test cluster and launches its first workers, one in each of zones.
+func openRealNodes(ctx context.Context, w *WorkerPlane, r *region.Region, booted *instances.Instances, zones []string) (platform, error) {
+	binary, kept, err := prepareLab(ctx, w.Dir, w.Timeline)
+	if err != nil {
+		return nil, fmt.Errorf("--lab: %w", err)
+	}
+	c := &realNodes{testCluster: testCluster{region: r, dir: kept, drain: onSharedVolume}, instances: booted, workers: w}
+	if err := c.open(ctx, binary, zones); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *realNodes) open(ctx context.Context, binary string, zones []string) error {
+	image, err := buildImage(ctx, c.workers.Timeline)
+	if err != nil {
+		return err
+	}
+	forward, err := forwards(c.workers.Servers.URL)
+	if err != nil {
+		return err
+	}
+	if c.machines, err = machines.NewReal(c.region); err != nil {
+		return err
+	}
+	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true,
+		Images: []string{image}, Share: c.workers.Dir, Forward: forward})
+	if err != nil {
+		return err
+	}
+
+	c.instances.Attach(c.lab, c.region.Simulator)
+	c.region.AWS.PutParameter(joinToken, c.lab.JoinToken)
+	c.cloud, c.template, err = c.region.CloudWith(func(o *ec2.Config) {
+		o.UserData, o.Join = ec2.UserDataK3s, ec2.Join{Server: c.lab.Server, TokenRef: "ssm:" + joinToken}
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.launch(ctx, zones); err != nil {
+		return err
+	}
+	return c.machines.Attach(c.lab)
+}
+
+// launch launches the workers that are there before the node plane is.
+func (c *realNodes) launch(ctx context.Context, zones []string) error {
+	for i, zone := range zones {
+		_, err := c.cloud.Launch(ctx, nodes.LaunchRequest{
+			Token: fmt.Sprint("first-", i), ActionID: "first", Ordinal: i, Cluster: c.region.Simulator.Cluster(), Template: c.template,
+			Offering: nodes.Offering{Zone: zone, Subnet: "subnet-" + zone, Type: firstType, Market: nodes.Spot},
+		})
+		if err != nil {
+			return fmt.Errorf("launching the first workers: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *realNodes) describe() string {
+	v := c.lab.Versions
+	return fmt.Sprintf("Kubernetes %s with kubelets and containerd %s on real nodes, kube-state-metrics %s and Prometheus %s (%s); the CPU load that node-exporter tells and EC2 (%s) are simulated; kubectl: KUBECONFIG=%s",
+		v["Kubernetes"], lab.Containerd, v["kube-state-metrics"], v["Prometheus"], c.lab.Prometheus, c.region.AWSURL, c.lab.Kubeconfig)
+}
+
+func (c *realNodes) plane(ctx context.Context) (nodes.Config, error) {
+	config, err := c.testCluster.plane(ctx)
+	config.Cloud, config.Template = c.cloud, c.template
+	return config, err
+}
+
+// ledger leaves out what the region makes up of nodes that join.
+func (c *realNodes) ledger() []sim.Entry {
+	out := slices.Clone(c.machines.Ledger())
+	for _, e := range c.region.Simulator.Ledger() {
+		switch e.Kind {
+		case sim.Launched, sim.LaunchRefused, sim.Terminated, sim.TakenAway, sim.Warned:
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b sim.Entry) int { return a.At.Compare(b.At) })
+	return out
+}
+
+func (c *realNodes) deploy(ctx context.Context, t *Cluster) (deployment, error) {
+	l, err := t.workers.Defenders.contained(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.Options.NATS, err = atGateway(l.Options.NATS); err != nil {
+		return nil, err
+	}
+	d, err := c.machines.DeployContainers(ctx, machines.ContainerSpec{
+		PodSpec: defenderPod(), Image: containedImage, Args: l.Arguments(), Env: append(l.Options.User.Environ(), "GOMAXPROCS=2"),
+		Port: containedPort, Share: t.workers.Dir,
+	}, t.adoptPod)
+	return containedDeployment{d}, err
+}
+
+type containedDeployment struct{ *machines.Containers }
+
+func (d containedDeployment) scale(ctx context.Context, n int) error { return d.Scale(ctx, n) }
+
+// close ends the machines with the test cluster. What they were asked for last is over then.
+func (c *realNodes) close() error {
+	err := c.instances.Close()
+	return errors.Join(err, c.testCluster.close())
+}
+
+// forwards returns what the machines' gateway must pass on, so that the servers of a URL are
+// reached there at their own ports.
+func forwards(servers string) (map[string]string, error) {
+	out := map[string]string{}
+	for each := range strings.SplitSeq(servers, ",") {
+		u, err := url.Parse(each)
+		if err != nil {
+			return nil, fmt.Errorf("the broker's URL: %w", err)
+		}
+		out[u.Port()] = u.Host
+	}
+	return out, nil
+}
+
+// atGateway returns the URL by which machines reach the servers of one.
+func atGateway(servers string) (string, error) {
+	var out []string
+	for each := range strings.SplitSeq(servers, ",") {
+		u, err := url.Parse(each)
+		if err != nil {
+			return "", fmt.Errorf("the broker's URL: %w", err)
+		}
+		u.Host = net.JoinHostPort(lab.Gateway, u.Port())
+		out = append(out, u.String())
+	}
+	return strings.Join(out, ","), nil
+}
+
+// buildImage returns an archive of a container image with this program, compiled again from
+// the checkout for an image that has no libraries. It is kept outside of the checkout for as
+// long as this program stays the same.
+func buildImage(ctx context.Context, told *Timeline) (string, error) {
+	source, err := lab.Source()
+	if err != nil {
+		return "", fmt.Errorf("--real-nodes: %w", err)
+	}
+	key, err := ownDigest()
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(cache, "muster-ci", "image-"+key+".tar")
+	if _, err := os.Stat(archive); err == nil {
+		return archive, nil
+	}
+
+	told.Say("Building the defenders' container image: it takes up to some minutes once")
+	unfinished := strings.TrimSuffix(archive, ".tar") + fmt.Sprintf(".%d.tar", os.Getpid()) // so that another build at the same time does no harm
+	defer func() { _ = os.Remove(unfinished) }()                                            // it is there only if something failed
+	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join(filepath.Dir(source), "deploy", "image"), "run", "-buildvcs=false", ".",
+		"--command", "muster", "--arch", runtime.GOARCH, "--name", containedImage, "--out", unfinished)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the defenders' image: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return archive, os.Rename(unfinished, archive)
+}
+
+// ownDigest names this program by its content.
+func ownDigest() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
