@@ -86,6 +86,9 @@ func (p *page) protocol(line func(string, ...any)) {
 	line("## What was chosen by what\n")
 	line("- Rules and their constants were chosen by seed 1 and the processes with an aim or marked *seen*. The page has seed %d. "+
 		"Its held-out processes were written when the rules were final, but for the number of charts that a course is concluded from, which came later, for speed.", reportSeed)
+	line("- Courses of single charts (rules 7) came later, for [a continuous plant](tennessee-eastman.md). Their constant was set beforehand. " +
+		"A first form gave the walk of 0.2 sigma 2.2 %% with this page's seed, so wandering statistics have none: that row and this seed are no longer held out. " +
+		"Rules 6 had 0.7 %% for AR(1) 0.8, 1.3 %% for that walk and 4.4 %% for exponential; no other row moved by more than 0.1.")
 	line("- The recorded [etches](etch.md) were looked at six times meanwhile: no rule was kept by which the default strategy finds fewer faults there.")
 	line("- *Before* are the rules without courses and tails, by the same program, seeds and runs.")
 	line("- A second implementation with NumPy and SciPy, by the same author, has the same share of false alarms for independent normal runs, " +
@@ -189,10 +192,10 @@ func list(numbers []int) string {
 
 // heavyTails is the measured price of testdata/heavy-tails.yaml.
 var heavyTails = [][4]string{
-	{"*independent normal*", "0.4 → 0.5 %", "100 → 100 %", "95 → 94 %"},
-	{"*t, 3 degrees of freedom*", "6.6 → **1.9 %**", "91 → 24 %", "94 → 86 %"},
+	{"*independent normal*", "0.4 → 0.4 %", "100 → 100 %", "95 → 94 %"},
+	{"*t, 3 degrees of freedom*", "6.7 → **1.9 %**", "92 → 24 %", "94 → 86 %"},
 	{"*t, 5 degrees of freedom*", "3.6 → 2.3 %", "95 → 72 %", "94 → 87 %"},
-	{"*log-normal*", "4.5 → 1.5 %", "86 → 36 %", "89 → 80 %"},
+	{"*log-normal*", "4.5 → 1.6 %", "86 → 36 %", "89 → 79 %"},
 	{"*t, 4 degrees of freedom, 12 sensors* (held out)", "5.2 → 3.1 %", "98 → 70 %", "97 → 93 %"},
-	{"*exponential* (held out)", "4.4 → 1.2 %", "72 → 15 %", "81 → 67 %"},
+	{"*exponential* (held out)", "4.7 → 1.2 %", "75 → 15 %", "83 → 66 %"},
 }

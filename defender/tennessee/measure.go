@@ -103,13 +103,13 @@ func lead(v uchart.Verdict) string {
 	return "bad data"
 }
 
-// courseOf is the course by which means of all sensors together were judged.
+// courseOf is the course that means of most sensors have in T² and Q.
 func courseOf(v uchart.Verdict) string {
 	if v.Multivariate == nil {
 		return "no model"
 	}
 	for _, c := range v.Multivariate.Courses {
-		if c.Statistic == uchart.Mean {
+		if c.Statistic == uchart.Mean && c.Kind != uchart.Independent {
 			return string(c.Kind)
 		}
 	}

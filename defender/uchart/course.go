@@ -17,8 +17,8 @@ const (
 )
 
 // Course says what the value of the next run is expected to be, by those before it. One
-// course holds for all charts of a statistic: what one chart can't tell from few runs, all
-// of them together can. Limits are then limits of what is unexpected, an alarm less often
+// course holds for all charts of a statistic, but for those that clearly contradict it: what
+// one chart can't tell from few runs, all of them together can. Limits are then limits of what is unexpected, an alarm less often
 // for a process whose runs depend on each other.
 type Course struct {
 	Statistic Statistic  `json:"statistic"`
@@ -31,6 +31,8 @@ type Course struct {
 	// its first run isn't judged.
 	Between float64 `json:"between,omitempty"`
 	Lots    int     `json:"lots,omitempty"`
+	// Own is how many charts of the statistic have a course of their own instead.
+	Own int `json:"own,omitempty"`
 }
 
 // The constants of courses.
@@ -95,10 +97,8 @@ func (c *Course) serial(all []series, sensors int) {
 	if n == 0 {
 		return
 	}
-	// The correlation about an estimated center is too small by (1+4rho)/n about (Kendall
-	// 1954).
 	runs := float64(len(all[0]))
-	phi = max(0, min((phi/n+1/runs)/(1-4/runs), mostPhi))
+	phi = unbiased(phi/n, runs)
 	// Few sensors tell little: by chance alone their charts depend on each other by this much.
 	chance := courseErrors / math.Sqrt(float64(sensors))
 	least := 1.0
@@ -214,7 +214,7 @@ func between(all []series, lots []int) float64 {
 // scale of a forecast of the next value by many; NaN where nothing can be expected.
 func (c Course) residuals(xs series, lots []int, center float64) []float64 {
 	out := make([]float64, len(xs))
-	f := forecast{course: c, center: center}
+	f := forecast{course: c, center: center, rests: len(xs)}
 	for i, x := range xs {
 		l := 0
 		if lots != nil {
@@ -233,6 +233,7 @@ func (c Course) residuals(xs series, lots []int, center float64) []float64 {
 type forecast struct {
 	course Course
 	center float64
+	rests  int // values that the center is the mean of
 	n      int
 	last   float64 // value of an autoregressive course, level of a wandering one
 	lot    int     // number of the newest value's lot
@@ -267,8 +268,8 @@ func (f *forecast) next(lot, horizon int) (expected, factor float64, ok bool) {
 		if f.n == 0 {
 			return 0, 0, false
 		}
-		remains := math.Pow(c.Phi, h)
-		return f.center + float64(remains*(f.last-f.center)), math.Sqrt((1 - float64(remains*remains)) / (1 - float64(c.Phi*c.Phi))), true
+		expected, factor = c.later(f.last-f.center, h, float64(f.rests))
+		return f.center + expected, factor, true
 	case Wandering:
 		if f.n < wanderStart {
 			return 0, 0, false
@@ -282,6 +283,18 @@ func (f *forecast) next(lot, horizon int) (expected, factor float64, ok bool) {
 		return c.inLot(f.center, inLot, sum)
 	}
 	return f.center, 1, true
+}
+
+// later expects the value some runs after one of an autoregressive course, as distances from
+// a center that is the mean of some values. The longer the runs depend on each other, the
+// less is known of the center, to which the forecast returns. Limits are multiplied by
+// sqrt(1+1/values) besides, which is the center's part in a forecast of the next value.
+func (c Course) later(last, horizon, values float64) (expected, factor float64) {
+	remains := math.Pow(c.Phi, horizon)
+	variance := (1 - float64(remains*remains)) / (1 - float64(c.Phi*c.Phi))
+	returns := (1 - remains) / (1 - c.Phi)
+	ofCenter := float64(returns*returns) / values
+	return remains * last, math.Sqrt((variance + ofCenter) / (1 + 1/values))
 }
 
 // inLot expects the next value of a lot that has n values with that sum of distances from

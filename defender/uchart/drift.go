@@ -57,7 +57,7 @@ func (b *Baseline) drift(expected []track) []Drift {
 		if t.Statistic != Mean || !(t.estimate.Sigma > 0) {
 			continue
 		}
-		if far := sigmas(t.Center-t.estimate.Center, t.estimate.Sigma); math.Abs(far) >= leastDrift {
+		if far := sigmas(t.Center-t.estimate.Center, t.estimate.Sigma*t.course.marginal()); math.Abs(far) >= leastDrift {
 			drifts = append(drifts, Drift{SVID: t.SVID, Step: t.Step, Statistic: Mean, Center: t.estimate.Center, Level: t.Center, Sigmas: far})
 		}
 	}

@@ -81,19 +81,29 @@ type Baseline struct {
 	// there is no chart.
 	Estimates []byte `json:"estimates"`
 	// Courses are those of statistics whose runs depend on each other: sigma is that of a
-	// forecast then. Tail is that of all charts.
+	// forecast then. Phis are there if charts have a course of their own: for each chart, in
+	// the order of Estimates, [Course.Phi] of its own course, 0 if that is independent, as
+	// little-endian float64; NaN where it has none. Tail is that of all charts.
 	Courses []Course `json:"courses,omitempty"`
+	Phis    []byte   `json:"phis,omitempty"`
 	Tail    Tail     `json:"tail,omitzero"`
 	// Context is that in whose verdict the baseline is kept; empty while that isn't
 	// stored.
 	Context string `json:"-"`
 }
 
-const estimateBytes = 3 * 8
+const (
+	estimateBytes = 3 * 8
+	phiBytes      = 8
+)
 
 // Valid reports whether the estimates fit the names; nil isn't valid.
 func (b *Baseline) Valid() bool {
-	return b != nil && len(b.Estimates) == len(b.SVIDs)*len(b.Steps)*len(b.Statistics)*estimateBytes
+	if b == nil {
+		return false
+	}
+	charts := len(b.SVIDs) * len(b.Steps) * len(b.Statistics)
+	return len(b.Estimates) == charts*estimateBytes && (len(b.Phis) == 0 || len(b.Phis) == charts*phiBytes)
 }
 
 // Estimate returns what Phase I found of a chart, given by its positions in a valid
@@ -131,7 +141,7 @@ func (s ChartSelection) has(svid string, stat Statistic) bool {
 }
 
 // frozenVersion is part of a baseline's rules; it changes when estimates may.
-const frozenVersion = 2
+const frozenVersion = 3
 
 // estimateRules is a hash of what a baseline's estimates depend on besides contexts.
 func (p Policy) estimateRules() uint64 {
@@ -198,8 +208,9 @@ func (p Policy) estimate(points []Point) *Baseline {
 	watching.Statistics = b.Statistics
 	charts := watching.gather(points, layouts, model, false)
 	lots := lotNumbers(points, points[len(points)-1].Lot)[:len(points)]
+	courses := make([]Course, len(charts))
 	if !p.NoCourses {
-		b.Courses = coursesOf(b.Statistics, charts, lots)
+		b.Courses, courses = coursesOf(b.Statistics, charts, lots)
 	}
 
 	far := make([]float64, len(points))
@@ -208,24 +219,32 @@ func (p Policy) estimate(points []Point) *Baseline {
 		for step := range b.Steps {
 			for _, s := range b.Statistics {
 				var e spc.Estimate
+				phi := math.NaN()
 				if next < len(charts) && charts[next].is(svid, step, s) {
-					c := &charts[next]
+					c, course := &charts[next], courses[next]
 					next++
+					if b.course(s).differs(course) && c.whole {
+						phi = course.Phi
+					}
 					floor := c.noise.of(s)
 					if c.noise.spread == 0 && s == Mean {
 						floor = restingSigma(points, layouts, nil, svid, step)
 					}
-					e = p.estimateChart(c, b.course(s), lots, floor, far)
+					e = p.estimateChart(c, course, lots, floor, far)
 				}
+				b.Phis = binary.LittleEndian.AppendUint64(b.Phis, math.Float64bits(phi))
 				for _, v := range []float64{e.Center, e.Sigma, float64(e.N)} {
 					b.Estimates = binary.LittleEndian.AppendUint64(b.Estimates, math.Float64bits(v))
 				}
 			}
 		}
 	}
+	if !slices.ContainsFunc(b.Courses, func(c Course) bool { return c.Own > 0 }) {
+		b.Phis = nil
+	}
 	b.Tail = tailOf(far, farthestOf(len(charts)))
 	// Chambers may use the same names of contexts; the estimates tell them apart.
-	b.Limits.Version ^= xxhash.Sum64(b.Estimates) ^ p.estimateRules()
+	b.Limits.Version ^= xxhash.Sum64(b.Estimates) ^ xxhash.Sum64(b.Phis) ^ p.estimateRules()
 	return b
 }
 
@@ -243,11 +262,28 @@ func (b *Baseline) course(s Statistic) Course {
 	return Course{Statistic: s}
 }
 
+// courseOf returns that of a chart, given by its positions in a valid baseline.
+func (b *Baseline) courseOf(svid, step, statistic int) Course {
+	c := b.course(b.Statistics[statistic])
+	if len(b.Phis) == 0 {
+		return c
+	}
+	at := ((svid*len(b.Steps)+step)*len(b.Statistics) + statistic) * phiBytes
+	phi := math.Float64frombits(binary.LittleEndian.Uint64(b.Phis[at:]))
+	switch {
+	case phi == 0:
+		return Course{Statistic: c.Statistic}
+	case phi > 0 && phi < 1:
+		return Course{Statistic: c.Statistic, Kind: Autoregressive, Phi: phi}
+	}
+	return c
+}
+
 // estimateChart estimates one chart by its course, and raises far to how far out its values
 // are.
 func (p Policy) estimateChart(c *gathered, course Course, lots []int, floor float64, far []float64) spc.Estimate {
 	xs, shift := []float64(c.values), 0.0
-	if course.Kind != Independent && c.whole {
+	if course.Kind != Independent {
 		shift = mean(c.values)
 		xs = course.residuals(c.values, lots, shift)
 	}
@@ -264,7 +300,7 @@ func (p Policy) estimateChart(c *gathered, course Course, lots []int, floor floa
 	if c.whole && !c.noise.still && e.N > 0 {
 		farthest(far, xs, e.Center, e.Sigma*math.Sqrt(1+1/float64(e.N)))
 	}
-	if course.Kind != Independent && c.whole && e.N > 0 {
+	if course.Kind != Independent && e.N > 0 {
 		e.Center = shift // forecasts are about it
 	}
 	return e
@@ -334,6 +370,7 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, bas
 type track struct {
 	Violation
 	estimate             spc.Estimate
+	course               Course
 	svid, step, position int     // in the baseline
 	factor               float64 // sigmas of the estimate that a value deviates by, as expected
 }
@@ -349,8 +386,8 @@ func (b *Baseline) expected(tracks []track, basis *basis) []track {
 	lots := lotNumbers(points, basis.lot)
 	known := make([]track, 0, len(tracks))
 	for _, t := range tracks {
-		if c := b.course(t.Statistic); c.Kind != Independent {
-			f := forecast{course: c, center: t.estimate.Center}
+		if c := t.course; c.Kind != Independent {
+			f := forecast{course: c, center: t.estimate.Center, rests: t.estimate.N}
 			for i := range points {
 				if x, ok := layouts[i].value(points[i].Chart, t.svid, t.step, t.Statistic); ok {
 					f.add(x, lots[i])
@@ -388,7 +425,7 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 				if e.Sigma == 0 { // it never moved
 					e.Sigma = at.restingSigma(e.Center, chart, svid, step)
 				}
-				tracks = append(tracks, track{factor: 1, estimate: e, svid: svid, step: step, position: position,
+				tracks = append(tracks, track{factor: 1, estimate: e, course: b.courseOf(svid, step, position), svid: svid, step: step, position: position,
 					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
 			}
 		}

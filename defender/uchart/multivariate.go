@@ -182,8 +182,10 @@ type trained struct {
 	model     *pca.Model
 	t2Limit   float64
 	qLimit    float64
-	courses   []Course  // of statistics that aren't independent
+	courses   []Course  // of statistics that aren't independent, or not of all variables
+	each      []Course  // of variables; nil without courses
 	centers   []float64 // of variables; nil without courses
+	rests     int       // runs that centers are means of
 	usual     []usual   // of variables, before what courses lead to expect is taken off
 	bounds    *bounds   // nil: variables aren't bounded
 }
@@ -318,16 +320,16 @@ func (t *trained) whiten(runs [][]float64, lots []int) [][]float64 {
 			columns[j][i] = run[j]
 		}
 	}
-	t.courses = t.coursesOf(columns, lots)
+	t.setCourses(columns, lots)
 	if len(t.courses) == 0 {
 		return runs
 	}
 
-	t.centers = make([]float64, len(columns))
+	t.centers, t.rests = make([]float64, len(columns)), len(runs)
 	out := make([]bool, len(runs))
 	for j, xs := range columns {
-		c, dependent := t.course(j)
-		if !dependent {
+		c := t.each[j]
+		if c.Kind == Independent {
 			continue
 		}
 		t.centers[j] = mean(xs)
@@ -345,9 +347,9 @@ func (t *trained) whiten(runs [][]float64, lots []int) [][]float64 {
 	return kept
 }
 
-// coursesOf returns the courses of statistics that aren't independent.
-func (t *trained) coursesOf(columns []series, lots []int) []Course {
-	var courses []Course
+// setCourses concludes on the courses of variables.
+func (t *trained) setCourses(columns []series, lots []int) {
+	t.each = make([]Course, len(columns))
 	for _, s := range []Statistic{Mean, StdDev, Min, Max, Range, Slope, Area} {
 		var all []series
 		sensors, last := 0, -1
@@ -362,21 +364,20 @@ func (t *trained) coursesOf(columns []series, lots []int) []Course {
 		if len(all) == 0 {
 			continue
 		}
-		if c := courseOf(s, all, sensors, lots); c.Kind != Independent {
-			courses = append(courses, c)
+		course := courseOf(s, all, sensors, lots)
+		shared := course
+		for j, v := range t.variables {
+			if v.stat != s {
+				continue
+			}
+			if t.each[j] = shared.own(columns[j]); shared.differs(t.each[j]) {
+				course.Own++
+			}
+		}
+		if course.Kind != Independent || course.Own > 0 {
+			t.courses = append(t.courses, course)
 		}
 	}
-	return courses
-}
-
-// course returns that of a variable, and false if its runs are independent.
-func (t *trained) course(variable int) (Course, bool) {
-	for _, c := range t.courses {
-		if c.Statistic == t.variables[variable].stat {
-			return c, true
-		}
-	}
-	return Course{}, false
 }
 
 // expect replaces variables of the run at hand likewise; false if nothing can be expected.
@@ -388,11 +389,11 @@ func (t *trained) expect(run []float64, basis *basis) bool {
 	layouts := layoutsOf(points, t.names)
 	lots := lotNumbers(points, basis.lot)
 	for j, v := range t.variables {
-		c, dependent := t.course(j)
-		if !dependent {
+		c := t.each[j]
+		if c.Kind == Independent {
 			continue
 		}
-		f := forecast{course: c, center: t.centers[j]}
+		f := forecast{course: c, center: t.centers[j], rests: t.rests}
 		for i := range points {
 			if x, ok := v.of(points[i].Chart, layouts[i]); ok {
 				f.add(x, lots[i])

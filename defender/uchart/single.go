@@ -6,7 +6,7 @@ import "math"
 // their limits left open.
 type singles struct {
 	list    []Violation
-	courses []Course // those that aren't independent
+	courses []Course // those that aren't independent, or not of all charts
 	tail    Tail
 	unknown int // charts of which nothing can be expected yet
 }
@@ -27,22 +27,18 @@ func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string
 	charts := p.gather(points, layouts, chart, resting)
 	lots := lotNumbers(points, lot)
 	var out singles
-	courses := make(map[Statistic]Course, len(p.Statistics))
+	courses := make([]Course, len(charts))
 	if !resting && !p.NoCourses {
-		out.courses = coursesOf(p.Statistics, charts, lots[:len(points)])
-	}
-	for _, c := range out.courses {
-		courses[c.Statistic] = c
+		out.courses, courses = coursesOf(p.Statistics, charts, lots[:len(points)])
 	}
 
 	far := make([]float64, len(points))
 	out.list = make([]Violation, 0, len(charts))
 	for i := range charts {
 		c := &charts[i]
-		course, dependent := courses[c.Statistic]
 		var center, sigma, factor float64
-		if dependent && c.whole {
-			e := estimateCourse(course, c.values, lots)
+		if courses[i].Kind != Independent {
+			e := estimateCourse(courses[i], c.values, lots)
 			var ok bool
 			if center, factor, ok = e.expect(c.values, lots, horizon); !ok {
 				out.unknown++
@@ -110,9 +106,10 @@ func (p Policy) gather(points []Point, layouts []layout, chart *Chart, resting b
 	return charts
 }
 
-// coursesOf returns the courses of statistics whose runs depend on each other.
-func coursesOf(statistics []Statistic, charts []gathered, lots []int) []Course {
-	var courses []Course
+// coursesOf returns the courses of statistics whose runs depend on each other, in some charts
+// at least, and that of each chart. A chart that some contexts lack has none.
+func coursesOf(statistics []Statistic, charts []gathered, lots []int) (courses, each []Course) {
+	each = make([]Course, len(charts))
 	all := make([]series, 0, len(charts))
 	for _, s := range statistics {
 		all = all[:0]
@@ -129,11 +126,25 @@ func coursesOf(statistics []Statistic, charts []gathered, lots []int) []Course {
 		if len(all) == 0 {
 			continue
 		}
-		if c := courseOf(s, all, sensors, lots); c.Kind != Independent {
-			courses = append(courses, c)
+		course := courseOf(s, all, sensors, lots)
+		shared := course
+		for i := range charts {
+			c := &charts[i]
+			if c.Statistic != s || !c.whole {
+				continue
+			}
+			if each[i] = shared; !c.noise.still {
+				each[i] = shared.own(c.values)
+			}
+			if shared.differs(each[i]) {
+				course.Own++
+			}
+		}
+		if course.Kind != Independent || course.Own > 0 {
+			courses = append(courses, course)
 		}
 	}
-	return courses
+	return courses, each
 }
 
 // courseEstimate is what the contexts that limits rest on tell of a chart with a course.
@@ -154,7 +165,7 @@ func estimateCourse(c Course, xs series, lots []int) courseEstimate {
 // expect returns what the next value is expected to be; lots end with that of the context
 // at hand.
 func (e *courseEstimate) expect(xs series, lots []int, horizon int) (center, factor float64, ok bool) {
-	f := forecast{course: e.course, center: e.center}
+	f := forecast{course: e.course, center: e.center, rests: len(xs)}
 	for i, x := range xs {
 		f.add(x, lots[i])
 	}

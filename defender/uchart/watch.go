@@ -56,7 +56,7 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 		if !watched.any() {
 			continue
 		}
-		t.estimate.Sigma *= b.course(t.Statistic).marginal()
+		t.estimate.Sigma *= t.course.marginal()
 		zs = t.standardized(zs[:0], points, layouts)
 		signals = append(signals, w.signals(t, watched, zs)...)
 	}
