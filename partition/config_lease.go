@@ -63,11 +63,17 @@ func (l Lease) resolve(replicated bool, pool int) Lease {
 	return l
 }
 
-// checkEvery is how often a worker measures a round trip to its server: so often that an answer
-// may take three quarters of SuspicionGrace, or a second if that is less. Of a longer grace,
-// which is for slower answers, all but a second is left for them.
+// rareCheck is how often a worker measures a round trip where the grace allows it to be rare. So
+// rare, a renewal saves one.
+const rareCheck = time.Second
+
+// checkEvery is how often a worker measures a round trip to its server: four times within
+// SuspicionGrace, or every rareCheck if the grace leaves as much for the answer.
 func (l Lease) checkEvery() time.Duration {
-	return min(time.Second, l.SuspicionGrace-min(l.SuspicionGrace*3/4, time.Second))
+	if l.SuspicionGrace < 2*rareCheck {
+		return l.SuspicionGrace / 4
+	}
+	return rareCheck
 }
 
 func (l Lease) validate(f *faults) {

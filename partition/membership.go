@@ -212,8 +212,9 @@ func (s *membership) leaseRenewed(in kvInput) {
 		}
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
-		// It was a round trip as well.
-		s.pingDue = later(s.pingDue, in.start.Add(s.cfg.Lease.checkEvery()))
+		if every := s.cfg.Lease.checkEvery(); every == rareCheck {
+			s.pingDue = later(s.pingDue, in.start.Add(every)) // it was a round trip as well
+		}
 		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout)) {
 			s.due = s.now // that one did not tell the leader yet
 		}
