@@ -63,8 +63,8 @@ func (l Lease) resolve(replicated bool, pool int) Lease {
 	return l
 }
 
-// rareCheck is how often a worker measures a round trip where the grace allows it to be rare. So
-// rare, a renewal saves one.
+// rareCheck is how often a worker measures a round trip if SuspicionGrace is long enough. A
+// renewal that succeeds then replaces the next round trip: see membership.leaseRenewed.
 const rareCheck = time.Second
 
 // checkEvery is how often a worker measures a round trip to its server: four times within
