@@ -245,5 +245,5 @@ func TestGroups(t *testing.T) {
 
 // files analyzes trace files whose columns have their default names.
 func files(ctx context.Context, set *strategy.Set, names []string) (*analyze.Report, error) {
-	return (&analyze.Analysis{Strategies: set}).Files(ctx, names)
+	return (&analyze.Analysis{Strategies: set, Details: true}).Files(ctx, names)
 }

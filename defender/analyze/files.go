@@ -18,6 +18,9 @@ import (
 type Analysis struct {
 	Strategies *strategy.Set
 	Columns    trace.Columns
+	// Details has the report keep everything about every verdict, some kilobytes a run; else it
+	// does so of flagged runs.
+	Details bool
 	// Progress is called after each run that was read; nil if nobody wants to know.
 	Progress func(Progress)
 }
@@ -33,7 +36,7 @@ type Progress struct {
 // at once.
 func (a *Analysis) Files(ctx context.Context, names []string) (*Report, error) {
 	r := &Report{Files: names, Version: a.Strategies.Version(), columns: a.Columns}
-	judges := startJudges(ctx, a.Strategies)
+	judges := startJudges(ctx, a)
 	in := &reading{analysis: a, report: r, judges: judges}
 	in.progress.Size = sizeOf(names)
 

@@ -15,13 +15,14 @@ import (
 // judges judge the runs of different groups side by side, and those of a group one after the
 // other in their order: each group has one judge.
 type judges struct {
-	set    *strategy.Set
-	ctx    context.Context // ends with the first error
-	fail   context.CancelCauseFunc
-	queues []chan judgement
-	groups int // that have a judge
-	alarms atomic.Int64
-	done   sync.WaitGroup
+	set     *strategy.Set
+	details bool
+	ctx     context.Context // ends with the first error
+	fail    context.CancelCauseFunc
+	queues  []chan judgement
+	groups  int // that have a judge
+	alarms  atomic.Int64
+	done    sync.WaitGroup
 }
 
 // judgement is a run that is to be judged.
@@ -36,8 +37,8 @@ type judgement struct {
 const queued = 8
 
 // startJudges starts as many judges as there are processors.
-func startJudges(ctx context.Context, set *strategy.Set) *judges {
-	j := &judges{set: set, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
+func startJudges(ctx context.Context, a *Analysis) *judges {
+	j := &judges{set: a.Strategies, details: a.Details, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
 	j.ctx, j.fail = context.WithCancelCause(ctx)
 	for i := range j.queues {
 		j.queues[i] = make(chan judgement, queued)
@@ -113,5 +114,20 @@ func (j *judges) conclude(calc *uchart.Calculator, what judgement) error {
 	if run.Verdict.State == uchart.Alarm {
 		j.alarms.Add(1)
 	}
+	if !j.details && !run.Verdict.Flagged() {
+		run.Verdict = summary(run.Verdict)
+	}
 	return nil
+}
+
+// summary is a verdict without what only explains it. The group's history may hold the same
+// parts, so they are copied.
+func summary(v uchart.Verdict) uchart.Verdict {
+	v.Courses, v.Frozen = nil, nil
+	if v.Multivariate != nil {
+		m := *v.Multivariate
+		m.By, m.Courses = nil, nil
+		v.Multivariate = &m
+	}
+	return v
 }

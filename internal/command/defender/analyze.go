@@ -56,7 +56,7 @@ func newAnalyze() *cobra.Command {
 			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr); err != nil {
 				return command.UsageError(cmd, err)
 			}
-			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
+			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Details: output == "json", Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
 			r, err := analysis.Files(cmd.Context(), args)
 			if problems := new(trace.Problems); errors.As(err, &problems) {
 				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
