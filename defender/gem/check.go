@@ -150,6 +150,10 @@ func (t *Type) checkChamber(f *faults, at string, c Chamber) {
 		}
 	}
 
+	if c.OnAlarm.Command == "" && len(c.OnAlarm.Parameters) > 0 {
+		f.add(at+".on_alarm.command", "is missing, and there are parameters: name the remote command, or leave them out")
+	}
+
 	period := time.Duration(c.Period)
 	switch {
 	case period < minPeriod || period > maxPeriod:

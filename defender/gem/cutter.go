@@ -104,6 +104,9 @@ func (c *cutter) start(ref defender.ContextRef) {
 	if last := c.unended(); last != nil {
 		last.fail(fmt.Sprintf("its end was not reported before the next run, %s, started at %s", ref.ID, stamp(ref.Start)))
 		last.ended, last.ref.End = true, ref.Start
+		if ref.Start.Before(last.ref.Start) { // by a clock that went back
+			last.ref.End = last.ref.Start
+		}
 	}
 
 	run := &openRun{ref: ref}

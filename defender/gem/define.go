@@ -47,11 +47,7 @@ func (d definition) send(ctx context.Context, conn *hsms.Conn) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.does, err)
 	}
-	code := reply.Body()
-	if code.Format == secs.List && code.Len() > 0 { // S2F44 has a list behind its code
-		code = code.Items[0]
-	}
-	if c, ok := code.Code(); !ok || c != 0 {
+	if codeOf(reply.Body()) != 0 {
 		return &refusedError{fmt.Sprintf("%s: the equipment refuses %s with %v: %s", d.does, d.message.Name(), reply, d.fix)}
 	}
 	return nil

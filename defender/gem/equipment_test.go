@@ -353,8 +353,7 @@ func (e *equipment) define(m secs.Message) (secs.Item, bool) {
 	case m.Is(2, 23):
 		return secs.B(e.startTrace(body)), true
 	case m.Is(2, 41):
-		text, _ := body.Items[0].Text()
-		e.commands = append(e.commands, text)
+		e.commands = append(e.commands, body.String())
 		return secs.L(secs.B(0), secs.L()), true
 	case m.Is(2, 43) && e.spoolCap > 0:
 		e.spools = true

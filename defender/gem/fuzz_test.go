@@ -71,7 +71,7 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		h := New(Config{Plan: plan, Ledger: openLedger(t, filepath.Join(t.TempDir(), "ledger"))})
-		s := h.session(plan.Tools[0], nil)
+		s := h.sessions[plan.Tools[0].Name]
 		s.courier = &courier{queue: make(chan Outcome, 100)}
 		// Before it, between two samples of a run, and at its end.
 		begin := secs.New(6, 11, secs.L(secs.Uint(1), secs.Uint(startEvent), secs.L(report)))

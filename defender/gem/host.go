@@ -39,7 +39,8 @@ type Config struct {
 const (
 	Connected    = "connected"
 	Disconnected = "disconnected"
-	Alarm        = "alarm" // of the equipment
+	Alarm        = "alarm"    // of the equipment
+	Responded    = "response" // of the equipment to an alarm of a chamber
 	Notice       = "notice"
 	Taken        = stateTaken      // the run is durable
 	Incomplete   = stateIncomplete // samples of the run are missing: it is not judged
@@ -66,7 +67,10 @@ func (r Report) String() string {
 }
 
 // Host collects from the tools of a plan.
-type Host struct{ config Config }
+type Host struct {
+	config   Config
+	sessions map[string]*session // by tool; fixed when the host is made
+}
 
 // New returns a host.
 func New(c Config) *Host {
@@ -76,7 +80,11 @@ func New(c Config) *Host {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Host{config: c}
+	h := &Host{config: c, sessions: map[string]*session{}}
+	for _, tool := range c.Plan.Tools {
+		h.sessions[tool.Name] = h.session(tool)
+	}
+	return h
 }
 
 // Run collects until ctx ends, and then returns nil once what was finished is durable. It
@@ -136,7 +144,8 @@ func (h *Host) stored(ctx context.Context, key defender.TChartKey) (*tchart.Trac
 
 // collect collects from one tool until ctx ends.
 func (h *Host) collect(ctx context.Context, tool Tool, fail func(error)) {
-	s := h.session(tool, fail)
+	s := h.sessions[tool.Name]
+	s.fail = fail
 	s.courier = newCourier(ctx, h, fail)
 	defer s.courier.close()
 	dialer := hsms.Dialer{Address: tool.Address, Config: hsms.Config{Session: tool.Session, Timers: s.kind.Timers.hsms(), Logger: h.config.Logger}}
@@ -158,10 +167,10 @@ func (h *Host) collect(ctx context.Context, tool Tool, fail func(error)) {
 }
 
 // session returns what the host knows of a tool that it has not connected to yet.
-func (h *Host) session(tool Tool, fail func(error)) *session {
+func (h *Host) session(tool Tool) *session {
 	kind := h.config.Plan.Types[tool.Type]
 	s := &session{
-		host: h, tool: tool, kind: &kind, fail: fail, spools: kind.Spool == nil || *kind.Spool,
+		host: h, tool: tool, kind: &kind, spools: kind.Spool == nil || *kind.Spool,
 		events: map[uint32]*chamberState{}, traces: map[uint32]*chamberState{}, stray: map[string]bool{}, again: make(chan struct{}, 1),
 	}
 	for _, name := range slices.Sorted(maps.Keys(kind.Chambers)) {

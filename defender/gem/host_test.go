@@ -67,6 +67,7 @@ type rig struct {
 	*memory
 	t      *testing.T
 	plan   *Plan
+	host   *Host
 	ledger string
 	cancel context.CancelFunc
 	ended  chan error
@@ -88,11 +89,11 @@ func (r *rig) start() {
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.cancel, r.ended = cancel, make(chan error, 1)
-	h := New(Config{Plan: r.plan, Taker: r, Store: r, Ledger: ledger, Report: r.note})
-	go func() {
+	r.host = New(Config{Plan: r.plan, Taker: r, Store: r, Ledger: ledger, Report: r.note})
+	go func(h *Host) {
 		err := h.Run(ctx)
 		r.ended <- errors.Join(err, ledger.Close())
-	}()
+	}(r.host)
 	r.t.Cleanup(cancel)
 }
 
@@ -562,4 +563,49 @@ func TestHost_definitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHost_Respond: equipment is told of an alarm that begins, as the plan says.
+func TestHost_Respond(t *testing.T) {
+	t.Parallel()
+	e := startEquipment(t, nil)
+	newProcess(e, 0, 2)
+	plan := planFor(t, 1, 2, 1, e.address)
+	c := plan.Types["etch"].Chambers["c1"]
+	c.OnAlarm = Response{Terminal: true, Command: "HOLD", Parameters: map[string]string{"CHAMBER": "1"}}
+	plan.Types["etch"].Chambers["c1"] = c
+	r := newRig(t, plan)
+	if !plan.Responds() {
+		t.Error("the plan responds to nothing")
+	}
+	notice := defender.AlarmNotice{Alarm: defender.Alarm{Context: refOf("w7"), Reason: "Pressure of step 2 is 9 sigma high " + strings.Repeat("x", 200)}, Event: defender.AlarmOpened}
+	r.start()
+	r.reported(Connected, "")
+	r.host.Respond(t.Context(), notice)
+	r.reported(Responded, "etch1:c1/w7: message to the terminal")
+	r.reported(Responded, "etch1:c1/w7: command HOLD")
+
+	notice.Event = defender.AlarmRepeated
+	r.host.Respond(t.Context(), notice)
+	notice.Event, notice.Context.Chamber.Tool = defender.AlarmOpened, "another"
+	r.host.Respond(t.Context(), notice)
+	if got := r.all(Responded); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	e.mu.Lock()
+	if len(e.terminal) != 1 || len(e.terminal[0]) != terminalText || !strings.HasPrefix(e.terminal[0], "c1 run w7: Pressure of step 2") {
+		t.Errorf("on the terminal: %q", e.terminal)
+	}
+	if !slices.Equal(e.commands, []string{`<L <A "HOLD"> <L <L <A "CHAMBER"> <A "1">>>>`}) {
+		t.Errorf("commands: %q", e.commands)
+	}
+	e.refuse = map[string]byte{"S2F41": 2}
+	e.mu.Unlock()
+
+	notice.Event, notice.Context = defender.AlarmEscalated, refOf("w8")
+	r.host.Respond(t.Context(), notice)
+	r.reported(Responded, "w8: command HOLD failed: the equipment refuses S2F41 with S2F42 <B 2>: is it online and remote?")
+	r.stop()
+	r.host.Respond(t.Context(), notice)
+	r.reported(Responded, "w8: command HOLD failed: there is no connection")
 }

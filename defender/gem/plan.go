@@ -59,6 +59,29 @@ type Chamber struct {
 	Product string `json:"product,omitempty"`
 	Lot     string `json:"lot,omitempty"`
 	Wafer   string `json:"wafer,omitempty"`
+
+	OnAlarm Response `json:"on_alarm,omitzero"`
+}
+
+// Response is what equipment is told of an alarm of its chamber.
+type Response struct {
+	Terminal   bool              `json:"terminal,omitempty"` // the alarm is shown on its terminal
+	Command    string            `json:"command,omitempty"`  // name of a remote command
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+func (r *Response) empty() bool { return !r.Terminal && r.Command == "" }
+
+// Responds reports whether any chamber's equipment is told of alarms.
+func (p *Plan) Responds() bool {
+	for _, t := range p.Types {
+		for _, c := range t.Chambers {
+			if !c.OnAlarm.empty() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Alarms says which alarms of the equipment are reported.

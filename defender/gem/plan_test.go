@@ -87,6 +87,7 @@ func TestParsePlan_faults(t *testing.T) {
 		{"start: 5001>", []string{"chamber1.start: is missing: give the ID of the event that starts a run"}},
 		{"end: 5002>end: 5001", []string{"chamber1.end: is event 5001, as types.etcher.chambers.chamber1.start is: give each an event of its own"}},
 		{"run: Wafer>run: Waver", []string{`chamber1.run: there is no "Waver" among svids`}},
+		{"run: Wafer>on_alarm: {parameters: {A: b}}", []string{"chamber1.on_alarm.command: is missing, and there are parameters"}},
 		{"name: etch01>name: etch 01", []string{`tools[0].name: tool "etch 01" contains ' '`}},
 		{"type: etcher>type: cvd", []string{`tools[0].type: there is no type "cvd": name one of types`}},
 		{"10.0.0.7:5000>10.0.0.7", []string{`tools[0].address: "10.0.0.7" is no address: write host:port, as 10.0.0.7:5000`}},

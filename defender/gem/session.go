@@ -31,6 +31,8 @@ type session struct {
 	traces   map[uint32]*chamberState
 	stray    map[string]bool // reports and traces of no chamber, reported once
 
+	conn atomic.Pointer[hsms.Conn] // over which the equipment is told of alarms; nil if there is none
+
 	spools  bool          // the equipment is asked for spooled messages
 	defined bool          // the equipment was told what to send
 	reason  string        // why there is no connection, as it was reported last
@@ -84,6 +86,7 @@ func (s *session) serve(ctx context.Context, conn *hsms.Conn) error {
 	}()
 
 	err := s.converse(ctx, conn)
+	s.conn.Store(nil)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -110,6 +113,7 @@ func (s *session) converse(ctx context.Context, conn *hsms.Conn) error {
 		}
 		if !connected {
 			connected, s.reason = true, ""
+			s.conn.Store(conn)
 			s.report(Connected, "%s", model)
 		}
 		if err := s.watch(ctx); err != nil {
