@@ -212,15 +212,14 @@ func (c *cutter) samples(m message) []sample {
 	// A run that starts up to a period before its first sample misses none.
 	c.since = samples[0].at.Add(-period - period/2)
 	c.recent = nil
-	affected := false
 	for _, run := range c.runs {
 		if run.ref.Start.Before(c.since) || run.ref.Start.After(m.at) {
 			run.fail(hole)
-			affected = true
 		}
 	}
-	if c.began && !affected {
-		c.notice("%s; no run was open, and one within would be missing", hole)
+	// Also if an open run has it as its reason: that may have ended within, and others too.
+	if c.began {
+		c.notice("%s; a run within would be missing", hole)
 	}
 	return samples
 }
