@@ -110,6 +110,12 @@ func respond(ctx context.Context, nc *nats.Conn, host *gem.Host) (stop func(), e
 			host.Respond(ctx, notice)
 		}
 	})
+	if err == nil {
+		err = nc.FlushWithContext(ctx) // what the server refuses, it has said by then
+	}
+	if err == nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		err = fmt.Errorf("%w: give the user the permissions of role collector", nc.LastError())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listening for alarms, to which the plan responds: %w", err)
 	}
