@@ -117,7 +117,7 @@ func (r *rig) reported(what, text string) Report {
 	r.t.Helper()
 	stop := context.AfterFunc(r.t.Context(), r.changed.Broadcast)
 	defer stop()
-	deadline := time.AfterFunc(time.Minute, r.changed.Broadcast)
+	deadline := time.AfterFunc(patient, r.changed.Broadcast)
 	defer deadline.Stop()
 	begin := time.Now()
 	r.changed.L.Lock()
@@ -128,12 +128,15 @@ func (r *rig) reported(what, text string) Report {
 				return report
 			}
 		}
-		if r.t.Context().Err() != nil || time.Since(begin) >= time.Minute {
+		if r.t.Context().Err() != nil || time.Since(begin) >= patient {
 			r.t.Fatalf("no %q with %q is reported, but\n%v", what, text, r.reports)
 		}
 		r.changed.Wait()
 	}
 }
+
+// patient is how long a test waits for a report.
+const patient = 3 * time.Minute
 
 // all returns the reports of a kind.
 func (r *rig) all(what string) []string {
