@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt secsgem/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
@@ -22,7 +22,8 @@ const (
 	dynaliteVersion      = "4.0.0"
 	mkdocsVersion        = "9.8.2" // of Material for MkDocs, with MkDocs 1.6.1
 	motoVersion          = "5.2.5"
-	numpyVersion         = "2.4.6"  // with SciPy
+	numpyVersion         = "2.4.6" // with SciPy
+	secsgemVersion       = "0.3.0"
 	tablesVersion        = "26.0.1" // of PyArrow, with pandas, DuckDB and NATS' client
 	tennesseeVersion     = "0.2.0"
 	cassandraVersion     = "5.0.5"
@@ -111,6 +112,15 @@ func Tables() Component {
 	return Component{
 		Name: "PyArrow", Version: tablesVersion, key: "tables", tools: []string{"python3"},
 		fetch: pythonWith("tables/requirements.txt"),
+	}
+}
+
+// SECSGEM is a Python with the library secsgem, in python/bin of its folder: GEM equipment that is independent of our host. It
+// can't be started.
+func SECSGEM() Component {
+	return Component{
+		Name: "secsgem", Version: secsgemVersion, key: "secsgem", tools: []string{"python3"},
+		fetch: pythonWith("secsgem/requirements.txt"),
 	}
 }
 
