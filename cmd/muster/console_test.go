@@ -32,7 +32,7 @@ import (
 
 // factory is a group as it runs in production: a stock nats-server with the shipped accounts, and every program a process of its own.
 type factory struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	url   string
 	conf  string
