@@ -92,37 +92,49 @@ func (p *factory) muster(r role.Role, args ...string) *program {
 		p.t.Fatal(err)
 	}
 	u := access.User{Name: p.group.User(r), Password: "p-" + string(r)}
-	return p.start(append(u.Environ(), asMuster+"=1"), exe, args...)
+	return p.start(append(u.Environ(), asMuster+"=1", "CLUSTER=simulated"), exe, args...)
 }
 
 func newFactory(t *testing.T) *factory {
 	t.Helper()
 	p := &factory{t: t, dir: t.TempDir(), group: defender.Partition(32)}
-	p.exe = filepath.Join(p.dir, "nats-server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.exe, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		t.Fatalf("building nats-server: %v: %s", err, out)
-	}
-	version, err := exec.CommandContext(t.Context(), p.exe, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	component.Using(t, "nats-server", strings.TrimPrefix(strings.TrimSpace(string(version)), "nats-server: "))
+	p.buildServer()
 	block, err := accounts.Account{Group: p.group, Permissions: defender.Permissions}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	_ = l.Close()
+	at := freeAddress(t)
 	p.url, p.conf = "nats://"+at, filepath.Join(p.dir, "nats.conf")
 	text := fmt.Sprintf("listen: %s\njetstream { store_dir: %q }\n%s", at, filepath.Join(p.dir, "js"), block)
 	if err := os.WriteFile(p.conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// buildServer builds the stock nats-server.
+func (p *factory) buildServer() {
+	p.t.Helper()
+	p.exe = filepath.Join(p.dir, "nats-server")
+	if out, err := exec.CommandContext(p.t.Context(), "go", "build", "-o", p.exe, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+		p.t.Fatalf("building nats-server: %v: %s", err, out)
+	}
+	version, err := exec.CommandContext(p.t.Context(), p.exe, "--version").Output()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	component.Using(p.t, "nats-server", strings.TrimPrefix(strings.TrimSpace(string(version)), "nats-server: "))
+}
+
+// freeAddress returns an address that nothing listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 func (p *factory) servers() *program {
@@ -253,7 +265,7 @@ func TestConsoleInProduction(t *testing.T) {
 
 	// The node plane launches a node for pods that wait.
 	browser.Eventually(ctx, t, `document.querySelectorAll('[data-instance]').length >= 3 && document.getElementById('verdict').textContent !== ''`)
-	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaleUp.begun')`)
+	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaleUp.begun') && document.querySelectorAll('[data-phase]').length > 0`)
 
 	// A defender is killed.
 	defenders["b"].kill()
