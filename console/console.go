@@ -25,7 +25,7 @@ var web embed.FS
 type Options struct {
 	Title string // of the installation, for the page's head
 	// Nodes and Workers return each plane as it is now. They are called while somebody looks: at once after
-	// Changed, at most 16 times a second, and once every Refresh otherwise, never two at a time.
+	// Changed, at most 25 times a second, and once every Refresh otherwise, never two at a time.
 	Nodes   func(context.Context) (NodePlane, error)
 	Workers func(context.Context) (WorkerPlane, error)
 	// Chambers lists chambers whose name contains a text, at most limit of them; Charts returns one's charts.
@@ -83,7 +83,7 @@ var (
 )
 
 const (
-	settle      = 60 * time.Millisecond // between two readings: what changes meanwhile is shown together
+	settle      = 40 * time.Millisecond // between two readings: what changes meanwhile is shown together
 	readTimeout = 5 * time.Second
 	actTimeout  = 20 * time.Second
 	keepAlive   = 15 * time.Second
@@ -257,7 +257,7 @@ func (c *Console) SlotMoved(m SlotMove) {
 	signal(c.wake)
 }
 
-// Changed tells that a plane looks different now. The pages show it at once if nothing changed just before, else within 60 ms; reading
+// Changed tells that a plane looks different now. The pages show it at once if nothing changed just before, else within 40 ms; reading
 // it comes on top.
 func (c *Console) Changed() {
 	c.mu.Lock()
