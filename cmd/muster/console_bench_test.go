@@ -274,7 +274,7 @@ func (p *factory) consoleOfRecording() (url string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	served := p.start([]string{asMuster + "=1"}, exe, "console", "--nats", p.url, "--store", filepath.Join(p.dir, "fdc.db"), "--nodes", filepath.Join(p.dir, "nodes"), "--http", "127.0.0.1:0")
+	served := p.start([]string{asMuster + "=1", "CLUSTER=fab"}, exe, "console", "--nats", p.url, "--store", filepath.Join(p.dir, "fdc.db"), "--nodes", filepath.Join(p.dir, "nodes"), "--http", "127.0.0.1:0")
 	address := regexp.MustCompile(`Console: (http://\S+)`)
 	p.eventually("the console's address", func() error {
 		m := address.FindStringSubmatch(served.text())
