@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt secsgem/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed axe/package.json axe/package-lock.json dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt secsgem/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
 const (
+	axeVersion           = "4.14.1"
 	dynamoDBLocalVersion = "3.1.0"
 	dynaliteVersion      = "4.0.0"
 	mkdocsVersion        = "9.8.2" // of Material for MkDocs, with MkDocs 1.6.1
@@ -69,6 +70,19 @@ func Dynalite() Component {
 		},
 		start: func(dir, work string) (invocation, error) {
 			return invocation{program: "node", args: []string{filepath.Join(dir, "server.js")}, dir: filepath.Dir(work), ready: announced, within: time.Minute}, nil
+		},
+	}
+}
+
+// Axe is axe-core, the accessibility rules, as node_modules/axe-core/axe.min.js of its folder. It can't be started: a browser runs it.
+func Axe() Component {
+	return Component{
+		Name: "axe-core", Version: axeVersion, key: "axe", tools: []string{"npm"},
+		fetch: func(ctx context.Context, dir string) error {
+			if err := unpack(dir, "axe/package.json", "axe/package-lock.json"); err != nil {
+				return err
+			}
+			return command(ctx, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 		},
 	}
 }
