@@ -83,7 +83,7 @@ func (t *tick) underLease(ctx context.Context) *Decision {
 			return nil
 		}
 	}
-	s.record.TemplateSeen = t.state.record.TemplateSeen
+	s.record.TemplateSeen, s.record.PoolStates = t.state.record.TemplateSeen, t.state.record.PoolStates
 	o := t.surveyor.observe(ctx, s)
 	if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {
 		t.log.fail(ctx, "noting what was seen", err)

@@ -35,6 +35,7 @@ func newCompute(w *sim.Simulator, o Options) *compute {
 const (
 	actionTag  = "muster.dev/action"
 	ordinalTag = "muster.dev/ordinal"
+	poolTag    = "muster.dev/pool"
 )
 
 // ---- RunInstances
@@ -83,7 +84,7 @@ func (c *compute) runInstances(r *request) (any, error) {
 	sum := sha256.Sum256([]byte(r.Params.Encode())) // sorted by name
 	req := nodes.LaunchRequest{
 		Token:    r.get("ClientToken"),
-		Offering: nodes.Offering{Zone: zone, Subnet: r.get("SubnetId"), Type: r.get("InstanceType"), Market: market},
+		Offering: nodes.Offering{Zone: zone, Subnet: r.get("SubnetId"), Type: r.get("InstanceType"), Market: market, Pool: tagValue(tags, poolTag)},
 		Template: nodes.Template{
 			ID:      cmp.Or(r.get("LaunchTemplate.LaunchTemplateId"), r.get("LaunchTemplate.LaunchTemplateName")),
 			Version: r.get("LaunchTemplate.Version"), ImageID: r.get("ImageId"), UserDataRef: fmt.Sprintf("sha256:%x", sum),
@@ -220,6 +221,9 @@ func (c *compute) tagsOf(in nodes.Instance) []Tag {
 	tags = []Tag{c.options.Tag}
 	if in.ActionID != "" {
 		tags = append(tags, Tag{actionTag, in.ActionID})
+	}
+	if in.Pool != "" {
+		tags = append(tags, Tag{poolTag, in.Pool})
 	}
 	if in.ControlPlane {
 		tags = append(tags, c.options.ServerTag)
