@@ -192,6 +192,9 @@ func (j *judge) pool(e *sim.Entry) {
 	if t := templatesOf(j.s.policy)[pool.Name]; e.Request.Template != t {
 		j.fail(poolsOwn, "%s of pool %s boots from %s", e.Instance, pool.Name, e.Request.Template.ID)
 	}
+	if len(pool.Zones) > 0 && !slices.Contains(pool.Zones, e.Zone) {
+		j.fail(poolsOwn, "%s of pool %s is in zone %s", e.Instance, pool.Name, e.Zone)
+	}
 	alive, replacements := 0, 0
 	for key, l := range j.launches {
 		if l.Request.Offering.Pool != pool.Name || j.gone[l.Instance] {

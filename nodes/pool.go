@@ -79,22 +79,37 @@ func (p Policy) PoolOf(tag string) string {
 // In returns the policy as it is for the nodes of one pool: the pool's types, labels, taints and market are in the place of the
 // settings. Of a pool that there is none of, it is the policy itself.
 func (p Policy) In(name string) Policy {
-	pool, ok := p.PoolNamed(name)
-	if !ok {
+	if _, ok := p.PoolNamed(name); !ok {
 		return p
 	}
-	p.Pool = name
-	if len(pool.InstanceTypes) > 0 {
-		p.InstanceTypes = pool.InstanceTypes
+	if p.Pool == "" {
+		p.Pools = p.completePools()
 	}
-	if pool.Labels != nil {
-		p.NodeLabels = pool.Labels
-	}
-	if pool.Taints != nil {
-		p.NodeTaints = pool.Taints
-	}
+	pool, _ := p.PoolNamed(name)
+	p.Pool, p.InstanceTypes, p.NodeLabels, p.NodeTaints = name, pool.InstanceTypes, pool.Labels, pool.Taints
 	p.Spot = p.spotShare(pool) > 0
 	return p
+}
+
+// completePools returns the pools with what they leave to the settings. A narrowed policy needs it of all its pools, because the settings
+// in it are those of one.
+func (p Policy) completePools() []Pool {
+	out := slices.Clone(p.Pools)
+	for i := range out {
+		pool := &out[i]
+		share := p.spotShare(*pool)
+		pool.SpotShare = &share
+		if len(pool.InstanceTypes) == 0 {
+			pool.InstanceTypes = p.InstanceTypes
+		}
+		if pool.Labels == nil {
+			pool.Labels = p.NodeLabels
+		}
+		if pool.Taints == nil {
+			pool.Taints = p.NodeTaints
+		}
+	}
+	return out
 }
 
 // spotShare is how much of a pool may be bought as Spot, in percent of its instances.

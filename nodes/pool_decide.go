@@ -166,8 +166,9 @@ func (c *poolChooser) cost(a *openPool, pod Pod) (usd float64, why string) {
 // poolPlan is a scale-up in one pool.
 type poolPlan struct {
 	*openPool
-	plan Plan
-	more bool // other pools are to have nodes as well
+	plan   Plan // within the limits of the pool
+	wanted int  // nodes, without its limits
+	more   bool // other pools are to have nodes as well
 }
 
 // forPods plans for the pods of one pool after the other until one needs nodes. plans without a pool say why nothing is launched.
@@ -204,8 +205,8 @@ func (c *poolChooser) plan(assignments []assignment, room int) (chosen poolPlan,
 		case chosen.openPool != nil:
 			chosen.more = chosen.more || len(plan.Nodes) > 0
 		case len(plan.Nodes) > 0:
-			plan.Nodes = a.allowed.cut(plan.Nodes, a.policy.InstanceTypes)
-			chosen = poolPlan{openPool: a, plan: plan}
+			chosen = poolPlan{openPool: a, plan: plan, wanted: len(plan.Nodes)}
+			chosen.plan.Nodes = a.allowed.cut(plan.Nodes, a.policy.InstanceTypes)
 		}
 	}
 	return chosen, plans
@@ -238,6 +239,10 @@ func (d Decider) sizeInPool(dec *Decision, g *gates, in inputs, byCPU bool) {
 		dec.Wanted = make([]Want, max(min(n, in.p.MaxBatchUp, room), 1))
 	}
 	dec.Wanted = pool.allowed.cut(dec.Wanted, pool.policy.InstanceTypes)
+	if len(dec.Wanted) == 0 {
+		in.pools.blocked(dec)
+		return
+	}
 	dec.Wanted = dec.Wanted[:max(min(len(dec.Wanted), in.p.MaxBatchUp, room, pool.allowed.nodes()), 1)]
 	dec.Pool, dec.Nodes = pool.Name, len(dec.Wanted)
 	dec.More = dec.More || min(n, room) > dec.Nodes
@@ -283,7 +288,7 @@ func (c *poolChooser) sizeForPods(dec *Decision, g *gates, room int, byCPU bool)
 	g.add("up.plan", plan.Why, "a node that helps", needed)
 
 	dec.Wanted, dec.Detail, dec.More = plan.Nodes, plan.Why, chosen.more
-	n := len(plan.Nodes)
+	n := chosen.wanted
 	switch {
 	case n > 0:
 	case byCPU:

@@ -388,14 +388,16 @@ func (u scaleUp) fingerprint() string {
 	return fingerprint(u.config.template(pool), u.config.Policy.In(pool))
 }
 
-// unchecked lists the open scale-up's instances of the current template, if their nodes can't be seen now.
+// unchecked lists the open scale-up's instances of the current template whose nodes were not compared with it: they can't be seen now, or
+// the launch was recorded after the survey, as after a lost reply, and by then the node had joined.
 func (u scaleUp) unchecked(s *survey) []string {
-	if s.viewErr == nil {
-		return nil
+	known := map[string]bool{}
+	for _, l := range s.record.Launches() {
+		known[l.InstanceID] = s.viewErr == nil
 	}
 	var out []string
 	for _, l := range u.state.record.ScaleUpLaunches {
-		if l.Request.Template == u.config.template(u.state.record.ScaleUpPool) {
+		if !known[l.InstanceID] && l.Request.Template == u.config.template(u.state.record.ScaleUpPool) {
 			out = append(out, l.InstanceID)
 		}
 	}

@@ -105,6 +105,10 @@ func poolScenarios() []scenario {
 		generalAndBatch(p)
 		p.Pools = append(p.Pools, nodes.Pool{Name: "preferred", InstanceTypes: []string{"dear"}, Weight: 10})
 	}
+	oneZone := func(p *nodes.Policy) {
+		generalAndBatch(p)
+		p.Pools[1].Zones = []string{"b"}
+	}
 	out := []scenario{
 		{name: "pods of two pools", workers: "ab", policy: generalAndBatch, length: minutes(8), setup: func(s *stage) { fullOf(2)(s); s.AddPods(2, one("new")) },
 			want: both(inPool("batch", 1, 2), inPool("general", 1, 2), waiting(0)), undone: both(inPool("batch", 1, 1), inPool("general", 1, 1))},
@@ -125,6 +129,7 @@ func poolScenarios() []scenario {
 				s.AddPods(2, one("new"))
 				s.AddShortage(sim.Shortage{Type: "dear"})
 			}},
+		{name: "a pool of one zone", workers: "ab", policy: oneZone, length: minutes(8), stride: 3, setup: fullOf(4), want: both(inPool("batch", 2, 2), waiting(0))},
 		{name: "a pool whose nodes never join", workers: "ab", policy: generalAndBatch, length: minutes(14), stride: 3, later: minutes(6), arrive: func(s *stage) { s.AddPods(2, one("later")) },
 			setup: func(s *stage) {
 				fullOf(2)(s)
@@ -152,13 +157,4 @@ func labelsSeen(_ *stage, v nodes.View, err error) (nodes.View, error) {
 		v.Nodes[i].Labels, v.Nodes[i].Taints = map[string]string{"team": "batch"}, []nodes.Taint{batchTaint}
 	}
 	return v, err
-}
-
-// backoffForAll makes the back-off of a pool that of the whole cluster.
-func backoffForAll(*stage) brokenStore {
-	return brokenStore{load: func(r *nodes.Record) {
-		for _, s := range r.PoolStates {
-			r.BackoffUntilEpoch = max(r.BackoffUntilEpoch, s.BackoffUntilEpoch)
-		}
-	}}
 }

@@ -76,7 +76,6 @@ func brokenVariants() []brokenVariant {
 		{"instances that nobody counts for their pool", onCloud(cloudHooks{listed: poolsUntold}), "a pool at its limit", poolKept},
 		{"one template for every pool", onCloud(cloudHooks{request: onePoolsTemplate}), "pods of two pools", poolsOwn},
 		{"a pool's labels that nobody compares", onCluster(clusterHooks{view: labelsSeen}), "a pool whose nodes come without its label", asExpected},
-		{"a pool's back-off for the whole cluster", onStore(backoffForAll), "a pool whose nodes never join", asExpected},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }

@@ -28,6 +28,9 @@ func (c *Cloud) Check(ctx context.Context) []nodes.Check {
 		k.pool(pool, subnets)
 	}
 	k.onWorker(workers)
+	if len(c.c.Pools) == 0 {
+		k.join()
+	}
 	return k.out
 }
 
@@ -38,7 +41,6 @@ func (k *checker) kindOfNodes(subnets []nodes.Subnet) {
 	for _, s := range subnets {
 		k.launch(s)
 	}
-	k.join()
 }
 
 // pool tries what launching nodes of a pool needs, in its zones. Each check names the pool.
@@ -51,6 +53,7 @@ func (k *checker) pool(pool nodes.Pool, subnets []nodes.Subnet) {
 		of.out = append(of.out, nodes.Check{Name: "subnets", Detail: "none of its zones has a subnet: " + strings.Join(pool.Zones, ", "), Fix: "correct zones, or add a subnet there"})
 	}
 	of.kindOfNodes(subnets)
+	of.join()
 	for _, c := range of.out {
 		c.Name = "pool " + pool.Name + ": " + c.Name
 		k.out = append(k.out, c)

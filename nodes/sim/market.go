@@ -42,7 +42,7 @@ type tokenUse struct {
 }
 
 // launch starts an instance for a client. A token is bound to its first request in its zone, whether or not that got an instance.
-func (m *market) launch(actor string, req nodes.LaunchRequest, late bool) (*instance, error) {
+func (m *market) launch(actor string, req nodes.LaunchRequest, j Joins, late bool) (*instance, error) {
 	now, zone := m.time.now, req.Offering.Zone
 	use := m.use(req)
 	switch {
@@ -67,7 +67,7 @@ func (m *market) launch(actor string, req nodes.LaunchRequest, late bool) (*inst
 	in.visibleAt = now.Add(m.visible)
 	use.instance = in
 	m.launches++
-	m.fleet.boot(in, m.nextBoot().from(m.joins[req.Template.ID]))
+	m.fleet.boot(in, m.nextBoot().from(j))
 	m.ledger.record(Entry{Actor: actor, Kind: Launched, Instance: in.ID, Request: req, Zone: zone, Facts: m.fleet.facts(in), Late: late})
 	return in, nil
 }
