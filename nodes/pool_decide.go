@@ -150,11 +150,17 @@ func (c *poolChooser) assignments() []assignment {
 	return out
 }
 
-// cost returns what new nodes of a pool for some pods alone cost an hour, or why there are none.
+// cost returns what new nodes of a pool for some pods alone cost an hour, or why there are none. Pods that are bound to others, which are
+// not asked about here, are taken to need one node: what they cost then only ranks the pools.
 func (c *poolChooser) cost(a *openPool, pod Pod) (usd float64, why string) {
 	o := Observation{Zones: a.o.Zones, TemplateSeen: a.o.TemplateSeen, Pending: []Pod{pod}}
-	plan := c.sizer.Plan(Question{Policy: a.policy, Observation: o, Exhausted: c.in.r.Exhausted, Now: c.in.now, Pending: pod.N(), Room: max(pod.N(), 1)})
+	q := Question{Policy: a.policy, Observation: o, Exhausted: c.in.r.Exhausted, Now: c.in.now, Pending: pod.N(), Room: max(pod.N(), 1)}
+	plan := c.sizer.Plan(q)
 	if plan.Helpless != "" && len(plan.Nodes) == 0 {
+		q.Exhausted = nil
+		if stocked := c.sizer.Plan(q); len(stocked.Nodes) == 0 {
+			return c.price(a, a.policy.InstanceTypes), ""
+		}
 		return 0, strings.TrimPrefix(plan.Helpless, "pod "+pod.Name+": ")
 	}
 	for _, w := range plan.Nodes {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/fit"
@@ -170,6 +171,21 @@ func TestPoolOfAScaleUp(t *testing.T) {
 		q.o.Pending = nil
 		if d := q.decide(); d.Reason != nodes.ReasonRepair || d.Pool != "general" || d.Nodes != 2 {
 			t.Errorf("got %s: %d in %q", d.Reason, d.Nodes, d.Pool)
+		}
+	})
+	t.Run("pods that have to be near others get a node as well", func(t *testing.T) {
+		db, web := &corev1.Pod{}, &corev1.Pod{}
+		db.Namespace, db.Labels = "default", map[string]string{"app": "db"}
+		web.Namespace = "default"
+		near := corev1.PodAffinityTerm{TopologyKey: corev1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: db.Labels}}
+		web.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{near}}}
+		enc := fit.NewEncoder(slices.Values([]*corev1.Pod{db, web}), nil)
+		q := newPooled(dear, general).wait(1, enc.Encode(web), 1000)
+		n := q.o.Fleet[0].Node
+		n.Labels = map[string]string{corev1.LabelTopologyZone: "a"}
+		n.Pods[0].Scheduling = enc.Encode(db)
+		if d := q.decide(); d.Pool != "general" || d.Nodes != 1 {
+			t.Errorf("got %d in %q: %s %s", d.Nodes, d.Pool, d.Reason, d.Detail)
 		}
 	})
 	t.Run("every pool has a gate", func(t *testing.T) {
