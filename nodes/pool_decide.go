@@ -48,7 +48,11 @@ func newPoolChooser(g *gates, in inputs, sizer PoolSizer) *poolChooser {
 		}
 		a.narrowed = len(types) < len(a.policy.InstanceTypes)
 		a.policy.InstanceTypes = types
-		g.add("pool."+pool.Name, a.allowed.use.text()+cmp.Or("; "+a.detail, ""), pool.Limits, a.blocker == "")
+		found := a.allowed.use.text()
+		if a.detail != "" && a.blocker != ReasonPoolLimit {
+			found += "; " + a.detail
+		}
+		g.add("pool."+pool.Name, found, pool.Limits, a.blocker == "")
 		c.pools = append(c.pools, a)
 	}
 	return c

@@ -53,6 +53,9 @@ func (c Config) poolProblems() []setting.Problem {
 	var out []setting.Problem
 	told := map[setting.Problem]bool{}
 	for _, pool := range c.Pools {
+		if pool.Name == "" { // which is told already
+			continue
+		}
 		for _, p := range c.In(pool).launchProblems() {
 			if field := settingOf[p.Setting]; field != "" {
 				p.Setting = fmt.Sprintf("%s[%s].%s", nodes.PoolsSetting, pool.Name, field)
