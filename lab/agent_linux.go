@@ -85,9 +85,12 @@ func readAgentConfig(pattern string) (c agentConfig, err error) {
 		if err != nil {
 			return c, err
 		}
+		before := c.KubeletArgs
+		c.KubeletArgs = nil
 		if err := yaml.UnmarshalStrict(text, &c); err != nil {
 			return c, fmt.Errorf("%s: %w", name, err)
 		}
+		c.KubeletArgs = append(before, c.KubeletArgs...)
 	}
 	var errs []error
 	for setting, value := range map[string]string{"server": c.Server, "token-file": c.TokenFile, "node-name": c.NodeName} {

@@ -39,7 +39,7 @@ func bootWith(t *testing.T, j ec2.Join, tools map[string]string) boot {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"bash", "sh", "cat", "curl", "env", "grep", "head", "mkdir", "sed", "sleep", "sort"} {
+	for _, tool := range []string{"bash", "sh", "cat", "curl", "env", "grep", "head", "mkdir", "sed", "sleep", "sort", "tail"} {
 		path, err := exec.LookPath(tool)
 		if err == nil {
 			err = os.Symlink(path, filepath.Join(bin, tool))
@@ -71,6 +71,8 @@ func bootWith(t *testing.T, j ec2.Join, tools map[string]string) boot {
 	for old, stand := range map[string]string{
 		"http://169.254.169.254": imds.URL, "/etc/rancher/k3s": b.etc, "/usr/local/bin/k3s-install.sh": bin + "/k3s-install.sh",
 		`"https://$token_service.$region.$(meta services/domain)/"`: r.url + "/", "1 2 4 8 16 0": "0 0",
+		"/dev/console": dir + "/console", "10 10 20 20 30 30 60 60 60 60 60 60 60 60": "0", "/run/systemd/system": dir + "/no-systemd",
+		"/var/log/k3s-agent.log": dir + "/agent.log", "http://127.0.0.1:10248": "http://127.0.0.1:1",
 	} {
 		if !strings.Contains(script, old) {
 			t.Fatalf("the script does not contain %s", old)
