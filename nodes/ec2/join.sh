@@ -121,7 +121,7 @@ report() {
 	for pause in $report_after; do
 		sleep "$pause"
 		curl -fsS --max-time 5 -o /dev/null http://127.0.0.1:10248/healthz && return
-		now=$(agent_log | grep -iE 'error|fatal|fail|reject|not ready|authorized|refused|time(d )?out|deadline|x509|no space' |
+		now=$(agent_log | grep -iE 'error|fatal|fail|reject|not ready|authorized|refused|time(d )?out|deadline|dial|no route|x509|no space' |
 			tail -n 1 | sed 's/K10[0-9a-f]*::[^[:space:]"]*/[redacted]/g') || continue
 		if [ "${now//[0-9]/}" != "$last" ]; then
 			echo "muster: $id has not joined yet, its agent says: $now"

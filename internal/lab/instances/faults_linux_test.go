@@ -5,12 +5,31 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/internal/lab"
@@ -25,6 +44,8 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
+
+var allFaults = flag.Bool("faults.all", false, "break real nodes in every way, which takes minutes more")
 
 var faultTable = flag.String("faults.table", "", "write the table of faults on real nodes to this file")
 
@@ -46,7 +67,9 @@ type fault struct {
 type faultRig struct {
 	region   *region.Region
 	lab      *lab.Lab
+	kube     *kubernetes.Clientset
 	machines *machines.Machines
+	account  *rest.Config
 	config   nodes.Config
 	plane    *nodes.Reconciler
 
@@ -64,7 +87,7 @@ const (
 
 func faultPolicy(workers int) nodes.Policy {
 	p := nodes.DefaultPolicy()
-	p.Cluster, p.MinWorkers, p.MaxWorkers, p.MaxBatchUp = "local", workers, 20, 12
+	p.Cluster, p.MinWorkers, p.MaxWorkers, p.MaxBatchUp = "local", workers, 20, 20
 	p.CooldownUp, p.CooldownDown, p.IdleDownFor = time.Second, time.Hour, time.Hour
 	p.JoinTimeout, p.NotReadyFor, p.DrainTimeout, p.ScaleDownStuck = testJoinTimeout, testNotReady, 40*time.Second, 60*time.Second
 	p.InstanceTypes, p.Spot = []string{"t3.medium"}, false
@@ -93,7 +116,15 @@ func newFaultRig(t *testing.T, workers int, faults ...*fault) *faultRig {
 			t.Error(err)
 		}
 	})
-	r.lab = labtest.Start(t, lab.Options{RealNodes: true, AWS: r.region.AWSURL, Scrape: r.machines.Scrape()})
+	r.lab = labtest.Start(t, lab.Options{RealNodes: true, AWS: r.region.AWSURL, Scrape: r.machines.Scrape(),
+		Forward: map[string]string{tomorrowPort: startTomorrow(t)}})
+	admin, err := clientcmd.BuildConfigFromFlags("", r.lab.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.kube, err = kubernetes.NewForConfig(admin); err != nil {
+		t.Fatal(err)
+	}
 	booted.Attach(r.lab, r.region.Simulator)
 	r.region.AWS.PutParameter(tokenName, r.lab.JoinToken)
 	r.region.AWS.PutParameter(wrongTokenName, "abcdef.0123456789abcdef")
@@ -123,6 +154,7 @@ func (r *faultRig) configure(t *testing.T) nodes.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.account = account
 	if config.Cluster, err = kube.New(account, kube.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -311,30 +343,68 @@ func edit(old, with string) func(*lab.Machine) {
 	}
 }
 
-// TestRealNodeFaults breaks real nodes. `muster nodes explain` names what is wrong with
+// tomorrowPort is where machines reach a server whose certificate is valid from tomorrow on:
+// it is to them what the real one is to a machine whose clock is a day late. One kernel has
+// one clock, so that a machine in namespaces can't have another.
+const tomorrowPort = "7443"
+
+// startTomorrow starts that server and returns its address.
+func startTomorrow(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tomorrow"},
+		NotBefore: time.Now().Add(24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour), IPAddresses: []net.IP{net.ParseIP(lab.Gateway)}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
+}
+
+// joiningFaults are those of machines that never join.
+func joiningFaults() []*fault {
+	const begin = "set -euo pipefail\n"
+	server := func(url string) func(*lab.Machine) {
+		return edit("server='https://10.77.0.1:6443'", "server='"+url+"'")
+	}
+	token := func(name string) func(*lab.Machine) {
+		return edit("token_name='"+tokenName+"'", "token_name='"+name+"'")
+	}
+	return []*fault{
+		{what: "disappears during its user data", want: nodes.FaultGone, boot: edit(begin, "sleep infinity\n"),
+			do: func(_ *testing.T, r *faultRig, id string) { r.region.Simulator.TakeAway(id) }},
+		{what: "boot hangs", want: nodes.FaultBoot, boot: edit(begin, "sleep infinity\n")},
+		{what: "wrong token", want: nodes.FaultToken, boot: token(wrongTokenName)},
+		{what: "token that its role can't read", want: nodes.FaultTokenUnreadable, boot: token("/muster/absent")},
+		{what: "disk full while it joins", want: nodes.FaultDisk, boot: edit(begin, begin+"mkdir -p /etc/rancher; mount -t tmpfs -o size=4k full /etc/rancher\n")},
+		{what: "K3s version that does not exist", want: nodes.FaultInstall, boot: edit("k3s_version=''", "k3s_version='v9.9.9+k3s1'")},
+		{what: "clock a day late (see above)", want: nodes.FaultClock, boot: server("https://" + lab.Gateway + ":" + tomorrowPort)},
+		{what: "no way to the server", want: nodes.FaultServer, boot: server("https://10.77.0.250:6443")},
+	}
+}
+
+// TestRealNodeFaults breaks real nodes. ` + "`muster nodes explain`" + ` names what is wrong with
 // each, as the console does, and the node plane replaces it.
 func TestRealNodeFaults(t *testing.T) {
-	joining := []*fault{
-		{what: "wrong token", want: nodes.FaultToken, boot: edit("token_name='"+tokenName+"'", "token_name='"+wrongTokenName+"'")},
-		{what: "disappears during its user data", want: nodes.FaultGone, boot: edit("set -euo pipefail", "sleep infinity"),
-			do: func(_ *testing.T, r *faultRig, id string) { r.region.Simulator.TakeAway(id) }},
-	}
-	const healthy = 3
-	var order []*fault
+	const healthy = 4
+	joining := joiningFaults()
+	var workers []*fault
 	for range healthy {
-		order = append(order, &fault{boot: func(m *lab.Machine) { m.UserData = hand + m.UserData }})
+		workers = append(workers, &fault{boot: func(m *lab.Machine) { m.UserData = hand + m.UserData }})
 	}
-	first := order[0]
-	r := newFaultRig(t, healthy+len(joining), append(order, joining...)...)
-
-	r.tick(t, "launching", func(string, console.NodePlane) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.pending) > 0 {
-			return fmt.Errorf("%d are to be launched", len(r.pending))
-		}
-		return nil
-	})
+	r := newFaultRig(t, healthy+len(joining), append(slices.Clone(workers), joining...)...)
+	r.launched(t)
 	for _, f := range joining {
 		if f.do != nil {
 			f.since = time.Now()
@@ -345,12 +415,110 @@ func TestRealNodeFaults(t *testing.T) {
 	r.want(t, healthy)
 	r.repairs(t, healthy, joining...)
 
-	killed := &fault{what: "kubelet killed, and not started again", want: nodes.FaultKubelet, instance: first.instance, since: time.Now()}
-	r.run(t, first.instance, "pkill -f k3s-install.sh; pkill -9 -f 'lab kubelet'")
-	r.names(t, killed)
-	r.repairs(t, healthy, killed)
+	all := joining
+	brk := func(i int, what string, want nodes.FaultName, commands string) {
+		f := &fault{what: what, want: want, instance: workers[i].instance, since: time.Now()}
+		r.run(t, f.instance, commands)
+		r.names(t, f)
+		r.repairs(t, healthy, f)
+		all = append(all, f)
+	}
+	const notAgain = "pkill -f k3s-install.sh\n"
+	brk(0, "kubelet killed, and not started again", nodes.FaultKubelet, notAgain+"pkill -9 -f 'lab kubelet'\n")
+	if *allFaults {
+		brk(1, "network cut off", nodes.FaultKubelet, "ip link set eth0 down\n")
+		brk(2, "kubelet killed for the memory that others use", nodes.FaultMemory,
+			notAgain+"for p in $(pgrep -f 'lab kubelet'); do echo 1000 >/proc/$p/oom_score_adj; done\ntail /dev/zero\n")
+		all = append(all, r.pressed(t, workers[3].instance))
+	}
 	r.nothingLeft(t)
-	for _, f := range append(joining, killed) {
+	for _, f := range all {
 		t.Logf("%s: named after %.1f s, repaired after %.1f s: %s", f.what, f.named.Seconds(), f.repaired.Seconds(), f.saw)
+	}
+	if *faultTable != "" {
+		writeFaults(t, *faultTable, all)
+	}
+}
+
+// launched waits until every machine that is to have a fault was launched.
+func (r *faultRig) launched(t *testing.T) {
+	t.Helper()
+	r.tick(t, "launching", func(string, console.NodePlane) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.pending) > 0 {
+			return fmt.Errorf("%d are to be launched", len(r.pending))
+		}
+		return nil
+	})
+}
+
+// pressed uses up the memory of a node and drains it then. The kubelet evicts pods at the
+// same time, and the drain ends all the same.
+func (r *faultRig) pressed(t *testing.T, id string) *fault {
+	t.Helper()
+	const grace = 15
+	seconds := int64(grace)
+	labtest.Create(t, r.kube.CoreV1().Pods("default").Create, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "stubborn"},
+		Spec: corev1.PodSpec{NodeName: id, TerminationGracePeriodSeconds: &seconds,
+			Containers: []corev1.Container{{Name: "pod", Image: lab.PodImage, ImagePullPolicy: corev1.PullNever, Command: []string{"/pod", "serve", "1h"}}}},
+	})
+	labtest.Eventually(t, "the pod", func() error {
+		p, err := r.kube.CoreV1().Pods("default").Get(t.Context(), "stubborn", metav1.GetOptions{})
+		if err == nil && p.Status.Phase != corev1.PodRunning {
+			err = errors.New("it does not run")
+		}
+		return err
+	})
+	n, err := r.kube.CoreV1().Nodes().Get(t.Context(), id, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	f := &fault{what: "memory used up during a drain", want: nodes.FaultPressure, instance: id, since: time.Now()}
+	r.run(t, id, "dd if=/dev/zero of=/dev/shm/fill bs=1M count=1880\n")
+	r.names(t, f)
+	ref := nodes.NodeRef{Name: id, UID: string(n.UID)}
+	if err := r.config.Cluster.Cordon(t.Context(), ref, "test"); err != nil {
+		t.Fatal(err)
+	}
+	drainer, err := kube.New(r.account, kube.Options{Drain: kube.Rules{BarePods: kube.Evict}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the drain", func() error {
+		p, err := drainer.Drain(t.Context(), nodes.DrainRequest{Node: ref, Until: time.Now().Add(2 * time.Second)})
+		if err == nil && !p.Done {
+			err = fmt.Errorf("%d left: %s", p.Left, p.Why)
+		}
+		return err
+	})
+	f.repaired = time.Since(f.since)
+	r.run(t, id, "rm /dev/shm/fill\n")
+	return f
+}
+
+// writeFaults writes the table for people.
+func writeFaults(t *testing.T, path string, faults []*fault) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Faults on real nodes
+
+Written by `+"`go test ./internal/lab/instances -run RealNodeFaults -faults.all -faults.table FILE`"+`: real kubelets on machines in namespaces, one run. Settings: JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d, one tick a second. Times count from the launch or from the fault.
+
+| fault | named | after | repaired after |
+| --- | --- | --- | --- |
+`, int(testJoinTimeout.Seconds()), int(testNotReady.Seconds()))
+	for _, f := range faults {
+		fmt.Fprintf(&b, "| %s | %s | %.0f s | %.0f s |\n", f.what, f.want, f.named.Seconds(), f.repaired.Seconds())
+	}
+	b.WriteString(`
+"Repaired" means that the instance, its machine and its node are gone, the record has nothing of them, and as many workers as before are Ready. Of a node under pressure it means that its drain has ended.
+
+The late clock is made by a server whose certificate is valid from tomorrow on: machines in namespaces share one clock. The test cluster has no node passwords, so that rule is tested with K3s' own message only.
+`)
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil { //nolint:gosec // for everybody to read
+		t.Fatal(err)
 	}
 }
