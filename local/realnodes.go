@@ -86,7 +86,7 @@ func (c *realNodes) open(ctx context.Context, binary string, zones []string) err
 	if c.machines, err = machines.NewReal(c.region); err != nil {
 		return err
 	}
-	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true,
+	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true, Temporary: true,
 		Images: []string{image}, Share: c.workers.Dir, Forward: forward})
 	if err != nil {
 		return err

@@ -90,7 +90,8 @@ func faultPolicy(workers int) nodes.Policy {
 	p.Cluster, p.MinWorkers, p.MaxWorkers, p.MaxBatchUp = "local", workers, 20, 20
 	p.CooldownUp, p.CooldownDown, p.IdleDownFor = time.Second, time.Hour, time.Hour
 	p.JoinTimeout, p.NotReadyFor, p.DrainTimeout, p.ScaleDownStuck = testJoinTimeout, testNotReady, 40*time.Second, 60*time.Second
-	p.InstanceTypes, p.Spot = []string{"t3.medium"}, false
+	// An offering whose instances did not join is not tried again for minutes.
+	p.InstanceTypes, p.Spot = []string{"t3.medium", "t3a.medium", "m5.large", "m5a.large", "m6i.large"}, false
 	return p
 }
 
@@ -145,6 +146,7 @@ func (r *faultRig) configure(t *testing.T) nodes.Config {
 		t.Fatal(err)
 	}
 	config.Cloud, config.Template, err = r.region.CloudWith(func(o *ec2.Config) {
+		o.InstanceTypes = config.Policy.InstanceTypes
 		o.UserData, o.Join = ec2.UserDataK3s, ec2.Join{Server: r.lab.Server, TokenRef: "ssm:" + tokenName}
 	})
 	if err != nil {
@@ -394,9 +396,9 @@ func joiningFaults() []*fault {
 	}
 }
 
-// TestRealNodeFaults breaks real nodes. ` + "`muster nodes explain`" + ` names what is wrong with
+// TestRealNodes_faults breaks real nodes. ` + "`muster nodes explain`" + ` names what is wrong with
 // each, as the console does, and the node plane replaces it.
-func TestRealNodeFaults(t *testing.T) {
+func TestRealNodes_faults(t *testing.T) {
 	const healthy = 4
 	joining := joiningFaults()
 	var workers []*fault
@@ -505,7 +507,7 @@ func writeFaults(t *testing.T, path string, faults []*fault) {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Faults on real nodes
 
-Written by `+"`go test ./internal/lab/instances -run RealNodeFaults -faults.all -faults.table FILE`"+`: real kubelets on machines in namespaces, one run. Settings: JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d, one tick a second. Times count from the launch or from the fault.
+Written by `+"`go test ./internal/lab/instances -run RealNodes_faults -faults.all -faults.table FILE`"+`: real kubelets on machines in namespaces, one run. Settings: JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d, one tick a second. Times count from the launch or from the fault.
 
 | fault | named | after | repaired after |
 | --- | --- | --- | --- |
