@@ -2,11 +2,20 @@ package instances_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,16 +23,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
-	"net"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,8 +73,7 @@ type faultRig struct {
 	plane    *nodes.Reconciler
 
 	mu      sync.Mutex
-	pending []*fault // of the next machines; nil is none
-	shown   string   // the last explanation
+	pending []*fault // of the next machines
 }
 
 // The node plane's times in these tests. Those that a fault is named and repaired after
@@ -185,9 +183,6 @@ func (r *faultRig) prepare(m *lab.Machine) {
 	}
 	f := r.pending[0]
 	r.pending = r.pending[1:]
-	if f == nil {
-		return
-	}
 	f.instance, f.since = m.ID, time.Now()
 	if f.boot != nil {
 		f.boot(m)
