@@ -87,7 +87,8 @@ var consoleFaults = []consoleFault{
 
 var (
 	notJoined = regexp.MustCompile(`muster: \S+ has not joined yet`)
-	oomKill   = regexp.MustCompile(`(?i)out of memory: killed process`)
+	// A pod that its own limit killed leaves such a line, too. Without these processes there is no node.
+	oomKill = regexp.MustCompile(`(?i)out of memory: killed process \d+ \((k3s|kubelet|containerd)`)
 )
 
 // faultOfBoot names why an instance has not joined, by its console. What the agent said last counts: what it

@@ -48,8 +48,11 @@ func TestFaultOfNode(t *testing.T) {
 	if got, _ := faultOfNode(silent, "login:"); got != FaultKubelet {
 		t.Errorf("silent: got %q", got)
 	}
-	if got, _ := faultOfNode(silent, "Memory cgroup out of memory: Killed process 7 (lab) total-vm:1kB\nlogin:"); got != FaultMemory {
+	if got, _ := faultOfNode(silent, "Memory cgroup out of memory: Killed process 7 (k3s-agent) total-vm:1kB\nlogin:"); got != FaultMemory {
 		t.Errorf("killed: got %q", got)
+	}
+	if got, _ := faultOfNode(silent, "Memory cgroup out of memory: Killed process 9 (java) total-vm:1kB"); got != FaultKubelet {
+		t.Errorf("silent, and a pod was killed before: got %q", got)
 	}
 	if got, saw := faultOfNode(Node{NotReadyWhy: "KubeletNotReady: container runtime is down"}, ""); got != FaultNotReady || !strings.Contains(saw, "runtime") {
 		t.Errorf("without a runtime: got %q by %q", got, saw)

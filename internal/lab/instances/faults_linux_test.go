@@ -473,7 +473,7 @@ func (r *faultRig) pressed(t *testing.T, id string) *fault {
 		t.Fatal(err)
 	}
 
-	f := &fault{what: "memory used up during a drain", want: nodes.FaultPressure, instance: id, since: time.Now()}
+	f := &fault{what: "memory used up, and the node drained then", want: nodes.FaultPressure, instance: id, since: time.Now()}
 	r.run(t, id, "dd if=/dev/zero of=/dev/shm/fill bs=1M count=1880\n")
 	r.names(t, f)
 	ref := nodes.NodeRef{Name: id, UID: string(n.UID)}
@@ -511,7 +511,7 @@ Written by `+"`go test ./internal/lab/instances -run RealNodes_faults -faults.al
 		fmt.Fprintf(&b, "| %s | %s | %.0f s | %.0f s |\n", f.what, f.want, f.named.Seconds(), f.repaired.Seconds())
 	}
 	b.WriteString(`
-"Repaired" means that the instance, its machine and its node are gone, the record has nothing of them, and as many workers as before are Ready. Of a node under pressure it means that its drain has ended.
+"Repaired" means that the instance, its machine and its node are gone, and as many workers as before are Ready; at the end of the run the record has nothing of them. Of a node under pressure it means that its drain has ended.
 
 The late clock is made by a server whose certificate is valid from tomorrow on: machines in namespaces share one clock. The test cluster has no node passwords, so that rule is tested with K3s' own message only.
 `)
