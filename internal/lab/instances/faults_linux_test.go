@@ -44,7 +44,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
 
-var allFaults = flag.Bool("faults.all", false, "break real nodes in every way, which takes minutes more")
+var allFaults = flag.Bool("faults.all", false, "break real nodes also after they have joined, which takes minutes more")
 
 var faultTable = flag.String("faults.table", "", "write the table of faults on real nodes to this file")
 
@@ -421,8 +421,8 @@ func TestRealNodes_faults(t *testing.T) {
 		all = append(all, f)
 	}
 	const notAgain = "pkill -f k3s-install.sh\n"
-	brk(0, "kubelet killed, and not started again", nodes.FaultKubelet, notAgain+"pkill -9 -f 'lab kubelet'\n")
 	if *allFaults {
+		brk(0, "kubelet killed, and not started again", nodes.FaultKubelet, notAgain+"pkill -9 -f 'lab kubelet'\n")
 		brk(1, "network cut off", nodes.FaultKubelet, "ip link set eth0 down\n")
 		brk(2, "kubelet killed for the memory that others use", nodes.FaultMemory,
 			notAgain+"for p in $(pgrep -f 'lab kubelet'); do echo 1000 >/proc/$p/oom_score_adj; done\ntail /dev/zero\n")
