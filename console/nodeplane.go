@@ -50,6 +50,9 @@ func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 			continue
 		}
 		n := nodeOf(w, s.Record, interrupted)
+		if f := s.Observation.Fault(n.Instance); f.Name != "" {
+			n.Fault, n.FaultSeen, n.FaultFix = string(f.Name), f.Saw, f.Name.Fix()
+		}
 		if price != nil && w.Instance.Alive() {
 			if c, ok := price(n.Type, nodes.Market(n.Market)); ok {
 				n.CostHour = c

@@ -52,6 +52,18 @@ func TestEveryStateOfANodeHasItsName(t *testing.T) {
 	}
 }
 
+func TestNodePlaneOf_fault(t *testing.T) {
+	o := nodes.Observation{FleetKnown: true, Fleet: []nodes.Worker{worker("i-1", "a", nil), worker("i-2", "a", nil)},
+		Faults: []nodes.Fault{{InstanceID: "i-2", Name: nodes.FaultDisk, Saw: "No space left on device"}}}
+	v := NodePlaneOf(nodes.Snapshot{Now: noon, Observation: o, Policy: nodes.DefaultPolicy()}, nil)
+	if n := v.Nodes[0]; n.Fault != "" {
+		t.Errorf("i-1 has %q", n.Fault)
+	}
+	if n := v.Nodes[1]; n.Fault != "disk full" || n.FaultSeen != "No space left on device" || n.FaultFix == "" {
+		t.Errorf("i-2 has %+v", n)
+	}
+}
+
 func TestAScaleUpShowsWhatIsDurableAndWhatComesNext(t *testing.T) {
 	r := nodes.Record{ScalingInProgress: true, ScaleUpActionID: "u", ScaleUpStartedEpoch: noon.Unix(), ScaleUpRequested: 2, ScaleUpInstanceIDs: []string{"i-1"},
 		ScaleUpIntent: &nodes.Intent{Ordinal: 1, Attempt: 2, Request: nodes.LaunchRequest{Offering: nodes.Offering{Zone: "b", Type: "m5.large", Market: nodes.OnDemand}}}}

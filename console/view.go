@@ -61,11 +61,14 @@ type Node struct {
 	Pods      int       `json:"pods"`
 	Room      int       `json:"room,omitempty"` // how many pods the node takes; 0: unknown
 	Workers   []string  `json:"workers,omitempty"`
-	Deadline  time.Time `json:"deadline,omitzero"`  // when the cloud takes it away
-	Note      string    `json:"note,omitempty"`     // why a drain would fail now
-	Goes      bool      `json:"goes,omitempty"`     // the next scale-down takes it
-	Stays     string    `json:"stays,omitempty"`    // why the next scale-down doesn't take it
-	CostHour  float64   `json:"costHour,omitempty"` // US dollars
+	Deadline  time.Time `json:"deadline,omitzero"`   // when the cloud takes it away
+	Note      string    `json:"note,omitempty"`      // why a drain would fail now
+	Fault     string    `json:"fault,omitempty"`     // what is wrong with it, by name
+	FaultSeen string    `json:"faultSeen,omitempty"` // what shows it
+	FaultFix  string    `json:"faultFix,omitempty"`  // what to do about it
+	Goes      bool      `json:"goes,omitempty"`      // the next scale-down takes it
+	Stays     string    `json:"stays,omitempty"`     // why the next scale-down doesn't take it
+	CostHour  float64   `json:"costHour,omitempty"`  // US dollars
 	Protected bool      `json:"protected,omitempty"`
 }
 

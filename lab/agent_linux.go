@@ -37,6 +37,7 @@ type agentConfig struct {
 
 // Where a node keeps things.
 const (
+	k3s            = "/usr/local/bin/k3s"
 	agentConfigs   = "/etc/rancher/k3s/config.yaml.d/*.yaml"
 	apiCertificate = "/usr/local/share/lab/server-ca.crt" // the image has it: K3s takes it from the server, by the digest in its token
 	containerd     = "/run/containerd/containerd.sock"
@@ -71,7 +72,8 @@ func agent(ctx context.Context) error {
 	for _, a := range c.KubeletArgs {
 		args = append(args, "--"+a)
 	}
-	return syscall.Exec(machine.Program, args, os.Environ())
+	// By this name the kernel's log knows it: K3s' kubelet is a part of the agent.
+	return syscall.Exec(k3s, args, os.Environ())
 }
 
 // readAgentConfig merges K3s' configuration files, and says everything that is missing.
@@ -85,9 +87,12 @@ func readAgentConfig(pattern string) (c agentConfig, err error) {
 		if err != nil {
 			return c, err
 		}
+		before := c.KubeletArgs
+		c.KubeletArgs = nil
 		if err := yaml.UnmarshalStrict(text, &c); err != nil {
 			return c, fmt.Errorf("%s: %w", name, err)
 		}
+		c.KubeletArgs = append(before, c.KubeletArgs...)
 	}
 	var errs []error
 	for setting, value := range map[string]string{"server": c.Server, "token-file": c.TokenFile, "node-name": c.NodeName} {

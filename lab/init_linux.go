@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/muster-dev/muster/lab/machine"
@@ -17,6 +20,7 @@ func sweep() error { return machine.Sweep() }
 // initialize runs a machine as its first process: it starts the user data, as cloud-init
 // does, and waits for whatever processes lose their parent. The machine ends with it.
 func initialize() error {
+	go relayKills(os.Stdout, os.Getenv(machine.CgroupVariable))
 	fmt.Println("lab: the machine has booted")
 	console := []uintptr{0, 1, 2}
 	script, err := syscall.ForkExec("/bin/bash", []string{"bash", machine.UserData}, &syscall.ProcAttr{Dir: "/", Env: os.Environ(), Files: console})
@@ -34,6 +38,43 @@ func initialize() error {
 			return fmt.Errorf("waiting for processes: %w", err)
 		case pid == script && status.ExitStatus() != 0:
 			fmt.Printf("lab: the user data has failed: exit status %d\n", status.ExitStatus())
+		}
+	}
+}
+
+// relayKills writes to the console what the kernel logs when a process of this machine is
+// killed because its memory is used up. A machine with a kernel of its own has the whole log
+// there. The kernel names the cgroup in one message and the process in the one after it.
+func relayKills(console io.Writer, cgroup string) {
+	if cgroup == "" {
+		return
+	}
+	log, err := os.Open("/dev/kmsg")
+	if err != nil {
+		return // then the console has no kernel messages, as with some images
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := log.Seek(0, io.SeekEnd); err != nil {
+		return
+	}
+	ours := false
+	message := make([]byte, 8<<10)
+	for {
+		n, err := log.Read(message) // one message each time
+		if errors.Is(err, syscall.EPIPE) {
+			continue // messages were overwritten before they were read
+		}
+		if err != nil {
+			return
+		}
+		_, text, _ := strings.Cut(string(message[:n]), ";")
+		text, _, _ = strings.Cut(text, "\n")
+		switch {
+		case strings.HasPrefix(text, "oom-kill:"):
+			ours = strings.Contains(text, "/"+cgroup+",") || strings.Contains(text, "/"+cgroup+"/")
+		case ours && strings.Contains(text, "Killed process"):
+			ours = false
+			_, _ = fmt.Fprintln(console, text)
 		}
 	}
 }

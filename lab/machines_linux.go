@@ -24,12 +24,17 @@ type machines struct {
 }
 
 // k3sInstaller stands in for K3s' own, on a machine without systemd: it starts the agent
-// and starts it again when it ends.
+// and starts it again when it ends. The log is where K3s has it on such a machine. There is
+// nowhere to download another version from.
 const k3sInstaller = `#!/bin/sh
 # Stands in for the installer of K3s: starts the agent, as its service would.
 set -e
+if [ -n "$INSTALL_K3S_VERSION" ]; then
+	echo "[ERROR]  Download failed" >&2
+	exit 1
+fi
 (while :; do
-	/usr/local/bin/k3s $INSTALL_K3S_EXEC >>/var/log/k3s.log 2>&1 || :
+	/usr/local/bin/k3s $INSTALL_K3S_EXEC >>/var/log/k3s-agent.log 2>&1 || :
 	echo "k3s has ended" >/dev/console
 	sleep 5
 done) </dev/null >/dev/null 2>&1 &

@@ -75,6 +75,7 @@ func run(args []string) error {
 	}
 	flags := flag.NewFlagSet("lab "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
+	temporary := flags.Bool("temporary", false, "remove the folder at the end, also when the process that started this one was killed")
 	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
 	var real machineSettings
 	real.flags(flags)
@@ -105,6 +106,9 @@ func run(args []string) error {
 	}()
 	if args[0] == "prometheus" {
 		return servePrometheus(ctx, *dir, *listen, *interval, targets)
+	}
+	if *temporary {
+		defer func() { _ = os.RemoveAll(*dir) }() // the process that started this one may remove it at the same time
 	}
 	logs, err := os.Create(filepath.Join(*dir, "lab.log"))
 	if err != nil {

@@ -118,7 +118,7 @@ func (c *testCluster) open(ctx context.Context, binary string) error {
 	if c.machines, err = machines.New(c.region, nodes.Resources{MilliCPU: DefendersPerNode * defenderMilliCPU, Memory: 8 << 30, Pods: 110}); err != nil {
 		return err
 	}
-	if c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape()}); err != nil {
+	if c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), Temporary: true}); err != nil {
 		return err
 	}
 	return c.machines.Attach(c.lab)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/instances"
@@ -84,7 +86,7 @@ func (c *realNodes) open(ctx context.Context, binary string, zones []string) err
 	if c.machines, err = machines.NewReal(c.region); err != nil {
 		return err
 	}
-	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true,
+	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true, Temporary: true,
 		Images: []string{image}, Share: c.workers.Dir, Forward: forward})
 	if err != nil {
 		return err
@@ -213,7 +215,7 @@ func buildImage(ctx context.Context, told *Timeline) (string, error) {
 		return "", err
 	}
 	archive := filepath.Join(cache, "muster-ci", "image-"+key+".tar")
-	if _, err := os.Stat(archive); err == nil {
+	if now := time.Now(); os.Chtimes(archive, now, now) == nil { // it is there; pruneImages keeps what was used last
 		return archive, nil
 	}
 
@@ -225,7 +227,47 @@ func buildImage(ctx context.Context, told *Timeline) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the defenders' image: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	return archive, os.Rename(unfinished, archive)
+	if err := os.Rename(unfinished, archive); err != nil {
+		return "", fmt.Errorf("keeping the defenders' image: %w", err)
+	}
+	return archive, pruneImages(filepath.Dir(archive), keptImages)
+}
+
+// keptImages is how many images stay: of several checkouts, each with its last program.
+const keptImages = 4
+
+// pruneImages removes all but the images that were used last, and builds that were cut off a
+// day ago. A test cluster that runs has its own link to its image.
+func pruneImages(dir string, keep int) error {
+	found, err := filepath.Glob(filepath.Join(dir, "image-*.tar"))
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	var images []string
+	var errs []error
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // another process was faster
+		}
+		used[path] = info.ModTime()
+		whole := strings.Count(filepath.Base(path), ".") == 1
+		switch {
+		case whole:
+			images = append(images, path)
+		case time.Since(info.ModTime()) > 24*time.Hour:
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	slices.SortFunc(images, func(a, b string) int { return used[b].Compare(used[a]) })
+	for _, path := range images[min(keep, len(images)):] {
+		errs = append(errs, os.Remove(path))
+	}
+	if err := errors.Join(errs...); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing images that are not used any more: %w", err)
+	}
+	return nil
 }
 
 // ownDigest names this program by its content.

@@ -2,9 +2,12 @@ package local
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/defender/service"
 )
@@ -56,5 +59,39 @@ func TestDefenders_contained(t *testing.T) {
 	}
 	if asked.Options.Pod != "$(POD_NAME)" {
 		t.Errorf("the hook was asked about pod %q", asked.Options.Pod)
+	}
+}
+
+// TestPruneImages: the images that were used last stay, and so do other files and a build
+// that goes on.
+func TestPruneImages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ages := map[string]time.Duration{
+		"image-a.tar": time.Hour, "image-b.tar": 3 * time.Hour, "image-c.tar": 2 * time.Hour,
+		"image-d.7.tar": time.Minute, "image-e.8.tar": 48 * time.Hour, "lab-f": 100 * time.Hour,
+	}
+	for name, age := range ages {
+		path, at := filepath.Join(dir, name), time.Now().Add(-age)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pruneImages(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range left {
+		names = append(names, e.Name())
+	}
+	if want := []string{"image-a.tar", "image-c.tar", "image-d.7.tar", "lab-f"}; !slices.Equal(names, want) {
+		t.Errorf("left: %v, want %v", names, want)
 	}
 }

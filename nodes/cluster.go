@@ -47,7 +47,10 @@ type Node struct {
 	ProviderID    string            `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes
 	InternalIP    string            `json:"internalIp,omitempty"`
 	Ready         bool              `json:"ready,omitempty"`
-	NotReadySince time.Time         `json:"notReadySince,omitzero"` // by its Ready condition; zero while it is Ready, or if it does not say
+	NotReadySince time.Time         `json:"notReadySince,omitzero"`  // by its Ready condition; zero while it is Ready, or if it does not say
+	NotReadyWhy   string            `json:"notReadyWhy,omitempty"`   // what the Ready condition says; "" while it is Ready
+	KubeletSilent bool              `json:"kubeletSilent,omitempty"` // the control plane hears nothing of it
+	Pressure      string            `json:"pressure,omitempty"`      // what it is short of, as its conditions say; "": of nothing
 	Unschedulable bool              `json:"unschedulable,omitempty"`
 	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
 	ControlPlane  bool              `json:"controlPlane,omitempty"`

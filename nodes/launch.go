@@ -76,7 +76,8 @@ func (r Record) withoutLaunching() Record {
 
 // diagnose logs what the cloud knows about an instance that did not join. It is for people; failing at it
 // changes nothing.
-func (l launcher) diagnose(ctx context.Context, instanceID string) {
+func (l launcher) diagnose(ctx context.Context, w Worker) {
+	instanceID := w.Instance.ID
 	var d Diagnosis
 	err := l.calls.do(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
 		d, err = l.config.Cloud.Diagnose(ctx, instanceID)
@@ -86,7 +87,11 @@ func (l launcher) diagnose(ctx context.Context, instanceID string) {
 		l.log.collect(err)
 		return
 	}
-	l.log.report(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
+	name, _ := faultOfBoot(d)
+	if w.Node != nil {
+		name, _ = faultOfNode(*w.Node, d.Console)
+	}
+	l.log.report(ctx, "scaleUp.diagnosis", instanceID, "%s; %s %s: %s", name, d.State, d.Reason, redact(d.Console))
 }
 
 // final reports whether a failed launch is known to have started nothing and need not be repeated as it is.

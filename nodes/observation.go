@@ -14,6 +14,7 @@ type Observation struct {
 	Fleet      []Worker `json:"fleet,omitempty"`
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
+	Faults     []Fault  `json:"faults,omitempty"`   // of workers; for people, no decision depends on them
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
 	// Launched are instances that open scale-ups have launched and that the cloud does not list yet.
 	Launched []Instance `json:"launched,omitempty"`

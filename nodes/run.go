@@ -16,6 +16,8 @@ type run struct {
 	budget *budget
 	state  *runState
 	log    *runLog
+
+	diagnosed map[string]diagnosed // by instance ID
 }
 
 // newRun returns a run that holds no lease. It begins nothing new once stop returns true; stop may be nil.
@@ -31,6 +33,8 @@ func newRun(c *Config, id string, stop func() bool) *run {
 		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
 		state:  state,
 		log:    &runLog{clock: c.Clock, eventLog: c.EventLog, calls: calls, state: state, id: id},
+
+		diagnosed: map[string]diagnosed{},
 	}
 }
 

@@ -372,7 +372,7 @@ func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 		if !listed || !w.Instance.Alive() || w.Node != nil && w.Node.Ready {
 			continue
 		}
-		u.launcher.diagnose(ctx, id)
+		u.launcher.diagnose(ctx, w)
 		if w.Node == nil && slices.Contains(u.state.record.Joined, id) {
 			u.log.report(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
 			continue

@@ -209,6 +209,7 @@ func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 	} else if v.config.Screener != nil && len(o.Pending) > 0 {
 		v.screen(ctx, &o)
 	}
+	o.Faults = v.faults(ctx, s)
 	v.readMetrics(ctx, &o)
 	if v.config.WorkerPlane != nil && s.viewErr == nil {
 		v.readCosts(ctx, &o, s.view.Nodes)

@@ -50,7 +50,7 @@ func (sw sweep) reap(ctx context.Context, s *survey) error {
 		if !sw.orphaned(s, w) || sw.budget.spent(ctx) {
 			continue
 		}
-		sw.launcher.diagnose(ctx, w.Instance.ID)
+		sw.launcher.diagnose(ctx, w)
 		m := Removal{
 			InstanceID: w.Instance.ID,
 			Phase:      PhaseDraining,

@@ -69,6 +69,7 @@ type Options struct {
 	Scrape    map[string]string // further targets of Prometheus: HOST:PORT by job
 	AWS       string            // URL of a region's APIs, which real nodes reach by the names of AWS
 	RealNodes bool              // Boot may be called; the error of RealNodes says what that takes
+	Temporary bool              // the folder is removed at the end, also after this process was killed
 
 	// What real nodes have besides.
 	Images  []string          // archives of container images
@@ -211,6 +212,9 @@ func (o Options) args() (args []string) {
 	}
 	if o.Share != "" {
 		args = append(args, "--share", o.Share)
+	}
+	if o.Temporary {
+		args = append(args, "--temporary")
 	}
 	for port, target := range o.Forward {
 		args = append(args, "--forward", port+"="+target)

@@ -154,7 +154,8 @@ func (f *Fleet) start(m *Machine, s Spec) error {
 	if err := f.o.Network.Plug(m.number, m.PID); err != nil {
 		return err
 	}
-	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Share: f.o.Share, Trust: f.o.Trust}
+	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Share: f.o.Share,
+		Cgroup: f.cgroups.name + "/" + s.ID, Trust: f.o.Trust}
 	if s.Region != "" {
 		for _, service := range []string{"ssm", "secretsmanager"} {
 			b.Hosts += fmt.Sprintf("%s %s.%s.%s\n", network.Gateway, service, s.Region, f.o.Domain)

@@ -44,7 +44,7 @@ func Boot() error {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	return unix.Exec(Program, []string{"lab", "init"}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "TERM=dumb"})
+	return unix.Exec(Program, []string{"lab", "init"}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "TERM=dumb", CgroupVariable + "=" + b.Cgroup})
 }
 
 func (b *boot) path(names ...string) string {

@@ -23,8 +23,13 @@ type boot struct {
 	Images  string   // folder of image archives
 	Share   string   // folder that is bound to the same path; empty: none is
 	Hosts   string   // more lines of /etc/hosts
+	Cgroup  string   // path of its cgroups below that of the lab, by which the kernel's log names it
 	Trust   string   // certificates that it trusts beside those of the lab's machine
 }
+
+// CgroupVariable is the environment variable that tells the first process the path of the
+// machine's cgroups. What it sees itself is the root of its namespace.
+const CgroupVariable = "LAB_CGROUP"
 
 // Where a machine finds things.
 const (

@@ -106,5 +106,32 @@ if command -v k3s >/dev/null && [ -z "$k3s_version" ]; then
 elif [ -n "$k3s_version" ]; then
 	export INSTALL_K3S_VERSION=$k3s_version
 fi
+
+# What keeps the agent from joining goes to the console, where `muster nodes explain` finds it. Neither the agent's log nor the
+# installer, which waits for the agent, does that. It ends when the kubelet answers, or after ten minutes.
+agent_log() {
+	if [ -d /run/systemd/system ]; then
+		journalctl -u k3s-agent -o cat -n 50 --no-pager
+	else
+		tail -n 50 /var/log/k3s-agent.log # on Alpine
+	fi
+}
+report() {
+	local pause now last=
+	for pause in $report_after; do
+		sleep "$pause"
+		curl -fsS --max-time 5 -o /dev/null http://127.0.0.1:10248/healthz && return
+		now=$(agent_log | grep -iE 'error|fatal|fail|reject|not ready|authorized|refused|time(d )?out|deadline|dial|no route|x509|no space' |
+			tail -n 1 | sed 's/K10[0-9a-f]*::[^[:space:]"]*/[redacted]/g') || continue
+		if [ "${now//[0-9]/}" != "$last" ]; then
+			echo "muster: $id has not joined yet, its agent says: $now"
+			last=${now//[0-9]/}
+		fi
+	done
+}
+report_after="10 10 20 20 30 30 60 60 60 60 60 60 60 60"
+console=/dev/console
+report >"$console" 2>/dev/null </dev/null &
+
 INSTALL_K3S_EXEC="agent $agent_args" sh "$installer" || die "the K3s installer failed"
 echo "muster: $id has started its K3s agent"

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/nodes/ec2"
 )
@@ -39,7 +40,7 @@ func bootWith(t *testing.T, j ec2.Join, tools map[string]string) boot {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"bash", "sh", "cat", "curl", "env", "grep", "head", "mkdir", "sed", "sleep", "sort"} {
+	for _, tool := range []string{"bash", "sh", "cat", "curl", "env", "grep", "head", "mkdir", "sed", "sleep", "sort", "tail"} {
 		path, err := exec.LookPath(tool)
 		if err == nil {
 			err = os.Symlink(path, filepath.Join(bin, tool))
@@ -71,6 +72,8 @@ func bootWith(t *testing.T, j ec2.Join, tools map[string]string) boot {
 	for old, stand := range map[string]string{
 		"http://169.254.169.254": imds.URL, "/etc/rancher/k3s": b.etc, "/usr/local/bin/k3s-install.sh": bin + "/k3s-install.sh",
 		`"https://$token_service.$region.$(meta services/domain)/"`: r.url + "/", "1 2 4 8 16 0": "0 0",
+		"/dev/console": dir + "/console", "10 10 20 20 30 30 60 60 60 60 60 60 60 60": "0", "/run/systemd/system": dir + "/no-systemd",
+		"/var/log/k3s-agent.log": bin + "/agent.log", "http://127.0.0.1:10248": "http://127.0.0.1:1",
 	} {
 		if !strings.Contains(script, old) {
 			t.Fatalf("the script does not contain %s", old)
@@ -175,6 +178,26 @@ func TestABootWithoutItsTokenSaysWhyAndJoinsNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(b.etc); err == nil {
 		t.Error("it went on")
+	}
+}
+
+// TestUserData_agent: what the agent says, which is in its log alone, comes to the console without the token.
+func TestUserData_agent(t *testing.T) {
+	b := bootWith(t, ec2.Join{Server: "https://10.0.0.10:6443", TokenRef: "ssm:/muster/prod/agent-token"}, map[string]string{
+		"agent.log": "level=info msg=\"Starting k3s agent\"\nlevel=error msg=\"token " + agentToken + " is not valid: 401 Unauthorized\"\nlevel=info msg=\"Tunnel\"\n"})
+	if b.err != nil {
+		t.Fatalf("%v: %s", b.err, b.output)
+	}
+	const want = "muster: i-0b662ef9931388ba0 has not joined yet, its agent says: level=error msg=\"token [redacted] is not valid: 401 Unauthorized\"\n"
+	var got []byte
+	for range 200 { // it is written in the background
+		if got, _ = os.ReadFile(filepath.Join(filepath.Dir(b.etc), "console")); len(got) >= len(want) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if string(got) != want {
+		t.Errorf("the console has %q, want %q", got, want)
 	}
 }
 

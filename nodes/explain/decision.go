@@ -109,6 +109,7 @@ func (p *page) decision(s nodes.Snapshot) {
 		}
 		p.table("  ", []string{"INSTANCE", "NODE", "SINCE", "WHAT HAPPENS"}, rows)
 	}
+	p.faults(s.Observation.Faults)
 	p.title("Gates")
 	p.gates(d.Gates)
 	if len(d.Passed) > 0 {
@@ -119,6 +120,19 @@ func (p *page) decision(s nodes.Snapshot) {
 		}
 		p.table("  ", []string{"INSTANCE", "WHY"}, rows)
 	}
+}
+
+// faults names what is wrong with workers, and says what to do.
+func (p *page) faults(faults []nodes.Fault) {
+	if len(faults) == 0 {
+		return
+	}
+	p.title("What is wrong with workers")
+	rows := make([][]cell, 0, len(faults))
+	for _, f := range faults {
+		rows = append(rows, []cell{c(f.InstanceID), colored(red, string(f.Name)), c(f.Name.Fix()), c(f.Saw)})
+	}
+	p.table("  ", []string{"INSTANCE", "FAULT", "WHAT TO DO", "SEEN"}, rows)
 }
 
 func orAny(list []string, empty string) string {

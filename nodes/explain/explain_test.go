@@ -406,3 +406,25 @@ func TestExplainShowsWorkersThatAreNotReady(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainNamesFaults: with what to do about each, for people and in the status.
+func TestExplainNamesFaults(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	s := nodes.Snapshot{Now: now, Policy: nodes.DefaultPolicy(), Observation: nodes.Observation{FleetKnown: true,
+		Fleet:  []nodes.Worker{{Instance: nodes.Instance{ID: "i-1", State: nodes.StateRunning}}},
+		Faults: []nodes.Fault{{InstanceID: "i-1", Name: nodes.FaultToken, Saw: "401 Unauthorized"}}}}
+	s.Decision = nodes.Decide(s.Policy, s.Observation, s.Record, now)
+	var b strings.Builder
+	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Ahead(nodes.Decider{Policy: s.Policy}, s)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"What is wrong with workers", "i-1", "wrong token", "K3S_TOKEN_REF", "401 Unauthorized"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+	status := explain.Stand(explain.Input{Now: now, Policy: s.Policy, Last: &s})
+	if len(status.Workers) != 1 || status.Workers[0].Note != "wrong token" {
+		t.Errorf("the status has %+v", status.Workers)
+	}
+}

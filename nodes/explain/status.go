@@ -393,6 +393,9 @@ func worker(w nodes.Worker, in Input) Worker {
 			notes = append(notes, "replaces "+x.InstanceID)
 		}
 	}
+	if f := in.Last.Observation.Fault(i.ID); f.Name != "" {
+		notes = append(notes, string(f.Name))
+	}
 	out.Note = strings.Join(notes, "; ")
 	return out
 }

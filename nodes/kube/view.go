@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -182,11 +183,15 @@ func nodeOf(n *corev1.Node) nodes.Node {
 		}
 	}
 	for _, cond := range n.Status.Conditions {
+		if pressures[cond.Type] && cond.Status == corev1.ConditionTrue {
+			out.Pressure = strings.TrimPrefix(out.Pressure+", "+string(cond.Type), ", ")
+		}
 		if cond.Type == corev1.NodeReady { // one that is being deleted takes no more work, whatever its kubelet says
 			out.Ready = cond.Status == corev1.ConditionTrue && n.DeletionTimestamp == nil
 			switch {
 			case cond.Status != corev1.ConditionTrue:
-				out.NotReadySince = cond.LastTransitionTime.Time
+				out.NotReadySince, out.NotReadyWhy = cond.LastTransitionTime.Time, cond.Reason+": "+cond.Message
+				out.KubeletSilent = cond.Status == corev1.ConditionUnknown
 			case n.DeletionTimestamp != nil:
 				out.NotReadySince = n.DeletionTimestamp.Time
 			}
@@ -197,6 +202,9 @@ func nodeOf(n *corev1.Node) nodes.Node {
 	}
 	return out
 }
+
+// pressures are the conditions of a node that is short of something.
+var pressures = map[corev1.NodeConditionType]bool{corev1.NodeDiskPressure: true, corev1.NodeMemoryPressure: true, corev1.NodePIDPressure: true}
 
 // extendedOf returns what a node has beside what every node has, devices and huge pages.
 func extendedOf(l corev1.ResourceList) map[string]int64 {

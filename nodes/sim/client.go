@@ -162,15 +162,23 @@ func (c *Client) Terminate(ctx context.Context, id string) error {
 	})
 }
 
-// Diagnose returns an instance's state.
+// Diagnose returns an instance's state and console. It takes the time of two requests, as EC2's does.
 func (c *Client) Diagnose(ctx context.Context, id string) (d nodes.Diagnosis, err error) {
-	err = c.do(ctx, CloudPart, "cloud.Diagnose", func(context.Context) error {
-		if in := c.state.fleet.find(id); in != nil {
-			d = nodes.Diagnosis{State: in.State, Console: "boot of " + id}
+	for _, read := range []func(*instance){
+		func(in *instance) { d.State = in.State },
+		func(*instance) { d.Console = "boot of " + id },
+	} {
+		err = c.do(ctx, CloudPart, "cloud.Diagnose", func(context.Context) error {
+			if in := c.state.fleet.find(id); in != nil {
+				read(in)
+			}
+			return nil
+		})
+		if err != nil {
+			return d, err
 		}
-		return nil
-	})
-	return d, err
+	}
+	return d, nil
 }
 
 // ---- cluster

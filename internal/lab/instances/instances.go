@@ -24,6 +24,9 @@ type Options struct {
 	Region string                 // name; "": local
 	Memory func(typ string) int64 // of an instance type, bytes; nil: 2 GiB
 	CPUs   func(typ string) int   // of an instance type; nil: those of this machine
+
+	// Prepare, if set, is called with each machine before it boots and may change it.
+	Prepare func(*lab.Machine)
 }
 
 // Instances are the machines behind a region's instances. They are made by New and given to
@@ -82,6 +85,9 @@ func (i *Instances) Launch(in nodes.Instance, userData string) {
 		return
 	}
 	i.known[in.ID] = make(chan struct{})
+	if i.o.Prepare != nil {
+		i.o.Prepare(&m)
+	}
 	attached := i.lab != nil
 	if !attached {
 		i.waiting = append(i.waiting, m)

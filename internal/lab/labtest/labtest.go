@@ -33,6 +33,7 @@ func Start(t testing.TB, o lab.Options) *lab.Lab {
 	default:
 		t.Skip(reason)
 	}
+	o.Temporary = true
 	l, err := lab.Run(context.WithoutCancel(t.Context()), binary, folder(t), o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,129 @@
+package labtest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/internal/lab/labtest"
+)
+
+// TestRealNodes_upKilled kills `muster up` by SIGKILL while its real nodes run pods. The test
+// cluster notices that, and ends with all that it has.
+func TestRealNodes_upKilled(t *testing.T) {
+	component.Need(t, lab.RealNodes(t.Context()))
+	if _, reason := lab.Built(); reason != "" {
+		component.Need(t, errors.New(reason))
+	}
+	before := look(t)
+	muster := filepath.Join(t.TempDir(), "muster")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", muster, "github.com/muster-dev/muster/cmd/muster").CombinedOutput(); err != nil {
+		t.Fatalf("building muster: %v: %s", err, out)
+	}
+
+	var output bytes.Buffer
+	cmd := exec.Command(muster, "up", "--scenario", "node-pressure", "--lab", "--real-nodes", "--defenders", "14", //nolint:noctx // it is killed below
+		"--chambers", "280", "--slots", "140", "--rate", "30", "--work", "50ms", "--dir", t.TempDir())
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // it is killed
+		close(ended)
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+
+	serves, dir := theLab(t, cmd.Process.Pid, ended)
+	eventually(t, 4*time.Minute, "containers on its nodes", func() error {
+		select {
+		case <-ended:
+			t.Fatal("muster up has ended")
+		default:
+		}
+		for process := range tracesOf(t, serves)["process"] {
+			if strings.HasSuffix(process, " muster") {
+				return nil
+			}
+		}
+		return errors.New("there are none")
+	})
+	_ = cmd.Process.Kill()
+	<-ended
+	if t.Failed() {
+		t.Log(output.String())
+	}
+
+	before.unchanged(t, serves)
+	labtest.Eventually(t, "the end of the test cluster", func() error {
+		if err := syscall.Kill(serves, 0); err == nil {
+			return fmt.Errorf("process %d is there", serves)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			return fmt.Errorf("%s is there", dir)
+		}
+		return nil
+	})
+}
+
+// theLab waits until a process has started a test cluster, and returns its process and its
+// folder.
+func theLab(t *testing.T, parent int, ended <-chan struct{}) (pid int, dir string) {
+	t.Helper()
+	eventually(t, 8*time.Minute, "the test cluster", func() error { // it may be built first, and the image of defenders
+		select {
+		case <-ended:
+			t.Fatal("muster up has ended")
+		default:
+		}
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent)) // each has those that it started
+		if err != nil {
+			return err
+		}
+		var children strings.Builder
+		for _, path := range threads {
+			some, _ := os.ReadFile(path) // the thread may have ended
+			children.Write(some)
+		}
+		for child := range strings.FieldsSeq(children.String()) {
+			args, _ := os.ReadFile(filepath.Join("/proc", child, "cmdline")) // it may have ended
+			f := strings.Split(string(args), "\x00")
+			if len(f) > 3 && f[1] == "serve" && f[2] == "--dir" {
+				_, err := fmt.Sscan(child, &pid)
+				dir = f[3]
+				return err
+			}
+		}
+		return errors.New("there is none")
+	})
+	return pid, dir
+}
+
+// eventually is labtest.Eventually with a limit of its own.
+func eventually(t *testing.T, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package nodes
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFaultOfBoot: what K3s and the join script write names the fault.
+func TestFaultOfBoot(t *testing.T) {
+	const agent = "muster: i-1 has not joined yet, its agent says: "
+	for _, tt := range []struct {
+		name, console string
+		want          FaultName
+	}{
+		{"an empty console", "", FaultBoot},
+		{"the middle of a boot", "Booting Linux\ncloud-init 22.4 running 'modules:final'", FaultBoot},
+		{"a role that can't read the token", "muster: the agent token can't be read: let this machine's role read ssm /t", FaultTokenUnreadable},
+		{"a token of another cluster", agent + `level=error msg="token CA hash does not match the Cluster CA certificate hash: f0 != 8e"`, FaultToken},
+		{"a wrong password in the token", agent + `level=info msg="Waiting to retrieve agent configuration; server is not ready: failed to retrieve configuration from server: not authorized"`, FaultToken},
+		{"a stale node password", agent + `level=info msg="Waiting to retrieve agent configuration; server is not ready: Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not match server node-passwd entry"`, FaultNameTaken},
+		{"a late clock", agent + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-11-26T09:00:00Z is before 2026-11-27T09:00:00Z", FaultClock},
+		{"no way to the server", agent + `level=error msg="failed to get CA certs: Get \"https://10.0.0.10:6443/cacerts\": dial tcp 10.0.0.10:6443: i/o timeout"`, FaultServer},
+		{"a full disk, and what follows", "cat: write error: No space left on device\nmuster: the K3s installer failed", FaultDisk},
+		{"a version that does not exist", "[ERROR]  Download failed\nmuster: the K3s installer failed", FaultInstall},
+		{"no metadata", "muster: the instance metadata service does not answer", FaultMetadata},
+		{"another failure of the agent", agent + "fatal: something else", FaultAgent},
+		{"an agent that says nothing", "muster: i-1 has started its K3s agent\nlogin:", FaultAgentSilent},
+		{"a kill during the boot", "Out of memory: Killed process 812 (k3s-agent) total-vm:1kB", FaultMemory},
+		{"what was over before", agent + "connection refused\n" + agent + "token is not valid: 401 Unauthorized", FaultToken},
+		{"a refusal of somebody else, before the agent began", "connection refused", FaultBoot},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, saw := faultOfBoot(Diagnosis{Console: tt.console})
+			if got != tt.want {
+				t.Errorf("got %q by %q, want %q", got, saw, tt.want)
+			}
+			if got.Fix() == "" {
+				t.Errorf("%q has no fix", got)
+			}
+		})
+	}
+}
+
+// TestFaultOfNode: a node that nobody hears is told from one whose kubelet the kernel killed by the console.
+func TestFaultOfNode(t *testing.T) {
+	silent := Node{KubeletSilent: true, NotReadyWhy: "NodeStatusUnknown: Kubelet stopped posting node status."}
+	if got, _ := faultOfNode(silent, "login:"); got != FaultKubelet {
+		t.Errorf("silent: got %q", got)
+	}
+	if got, _ := faultOfNode(silent, "Memory cgroup out of memory: Killed process 7 (k3s-agent) total-vm:1kB\nlogin:"); got != FaultMemory {
+		t.Errorf("killed: got %q", got)
+	}
+	if got, _ := faultOfNode(silent, "Memory cgroup out of memory: Killed process 9 (java) total-vm:1kB"); got != FaultKubelet {
+		t.Errorf("silent, and a pod was killed before: got %q", got)
+	}
+	if got, saw := faultOfNode(Node{NotReadyWhy: "KubeletNotReady: container runtime is down"}, ""); got != FaultNotReady || !strings.Contains(saw, "runtime") {
+		t.Errorf("without a runtime: got %q by %q", got, saw)
+	}
+}
+
+// TestShortened: what a console says reaches people without its secrets, and with its end.
+func TestShortened(t *testing.T) {
+	got := shortened("muster: token=hunter2 " + strings.Repeat("x", 400) + " at its end")
+	if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, "at its end") || len(got) > 310 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestFaultAfter: a fault is named before its instance is removed.
+func TestFaultAfter(t *testing.T) {
+	p := DefaultPolicy()
+	if got := faultAfter(p); got != time.Minute {
+		t.Errorf("got %s", got)
+	}
+}
