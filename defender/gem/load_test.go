@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
-// What the load is: so many tools with one chamber each, and so many variables, ten times a
+// What the load is: tools with one chamber each, and variables that are sampled ten times a
 // second.
 const (
 	loadTools   = 100

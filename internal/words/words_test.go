@@ -69,6 +69,7 @@ var exempt = map[string]string{
 var exceptions = []struct{ path, text, reason string }{
 	{"defender/cassandra/store.go", "lot", "a wafer lot"},
 	{"defender/completion.go", "Lot", "a wafer lot"},
+	{"defender/gem/plan.go", "Lot", "a wafer lot"},
 	{"defender/simulate/process.go", "lot", "a wafer lot"},
 	{"defender/sqlite/row.go", "lot", "a wafer lot"},
 	{"defender/dependence_test.go", "lot", "a wafer lot"},

@@ -6,7 +6,7 @@ is one of samples, so that a slow machine doesn't change what a run has.
 
     equipment.py PORT RUNS SAMPLES
 
-It does so many runs once a host has started a trace, says on its output what they were,
+It does RUNS runs of SAMPLES samples once a host has started a trace, says on its output what they were,
 and serves until its input ends.
 """
 
