@@ -24,7 +24,7 @@ func TestPace(t *testing.T) {
 		c.pages[&page{wake: make(chan struct{}, 1)}] = struct{}{} // somebody looks
 		ctx, stop := context.WithCancel(t.Context())
 		go c.Run(ctx)
-		for range 5 { // at 1 s, and 10, 20, 30 and 40 ms after it
+		for range 4 { // at 1 s, and 10, 20 and 30 ms after it
 			synctest.Wait()
 			time.Sleep(max(time.Second-time.Since(began), 10*time.Millisecond))
 			c.Changed()
