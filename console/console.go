@@ -24,8 +24,8 @@ var web embed.FS
 // Options say what a console shows. Whatever is nil is not shown.
 type Options struct {
 	Title string // of the installation, for the page's head
-	// Nodes and Workers return each plane as it is now. They are called while somebody looks, at most ten times a second after
-	// Changed and once every Refresh otherwise, never two at a time.
+	// Nodes and Workers return each plane as it is now. They are called while somebody looks: at once after
+	// Changed, at most 25 times a second, and once every Refresh otherwise, never two at a time.
 	Nodes   func(context.Context) (NodePlane, error)
 	Workers func(context.Context) (WorkerPlane, error)
 	// Chambers lists chambers whose name contains a text, at most limit of them; Charts returns one's charts.
@@ -83,7 +83,7 @@ var (
 )
 
 const (
-	settle      = 60 * time.Millisecond // changes that come together are shown together
+	settle      = 40 * time.Millisecond // between two readings: what changes meanwhile is shown together
 	readTimeout = 5 * time.Second
 	actTimeout  = 20 * time.Second
 	keepAlive   = 15 * time.Second
@@ -257,7 +257,8 @@ func (c *Console) SlotMoved(m SlotMove) {
 	signal(c.wake)
 }
 
-// Changed tells that a plane looks different now; the pages show it within a tenth of a second and what it takes to read it.
+// Changed tells that a plane looks different now. The pages show it at once if nothing changed just before, else within 40 ms; reading
+// it comes on top.
 func (c *Console) Changed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,15 +282,21 @@ func (c *Console) Run(ctx context.Context) {
 	}
 	t := time.NewTicker(c.o.Refresh)
 	defer t.Stop()
+	var last time.Time // when the planes were read
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
+			// The first change after a quiet time is shown at once. Those that follow it closely wait for each other.
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(settle):
+			case <-time.After(settle - time.Since(last)):
+			}
+			select {
+			case <-c.wake: // changes while it waited, which the reading below has
+			default:
 			}
 		case <-t.C:
 		}
@@ -299,6 +306,7 @@ func (c *Console) Run(ctx context.Context) {
 		c.mu.Unlock()
 		if watched {
 			c.refresh(ctx)
+			last = time.Now()
 		}
 	}
 }

@@ -67,7 +67,7 @@ func askedAt(now time.Time) (*fab, Options) {
 				trace := func(name string, shift float64) Trace {
 					return Trace{Run: name, Seconds: []float64{0, 1, 2, 3}, Values: []*float64{value(1 + shift), value(2 + shift), nil, value(3 + shift)}}
 				}
-				return Run{Tool: tool, Chamber: chamber, Run: run, Recipe: "etch-a", State: "alarm", Score: 3.1, ScoreLimit: 2.5, Violated: 1,
+				return Run{Tool: tool, Chamber: chamber, Run: run, End: now, Recipe: "etch-a", State: "alarm", Score: 3.1, ScoreLimit: 2.5, Violated: 1,
 					Multivariate: &Multivariate{T2: 2.896, T2Limit: 7.872, Q: 111.7, QLimit: 105.7, By: []Contribution{{"RF Btm Rfl Pwr", 5, "mean", 0.62}}},
 					Violations:   []Violation{{"RF Btm Rfl Pwr", 5, "mean", 9.1, 2, 4, 6, 5.1}},
 					Overlays:     []Overlay{{SVID: "RF Btm Rfl Pwr", Traces: []Trace{trace("lot6.w1", 0), trace("lot6.w2", 0.1), trace(run, 2)}}}}, nil

@@ -51,7 +51,7 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 	case role.Publisher:
 		publish(IngestSubject)
 	case role.Collector:
-		more.Subscribe = append(more.Subscribe, IngestSubject)
+		more.Subscribe = append(more.Subscribe, IngestSubject, alarmsAll)
 		more.Respond = true
 	case role.Caller, role.Nodes:
 	}

@@ -14,14 +14,16 @@ import (
 // too slow. It isn't safe for concurrent use.
 type pauses struct {
 	every time.Duration // at least, between two lines
-	hint  bool          // say what to do on a machine that is too slow
+	hint  bool          // say once what to do on a machine that is too slow
 
 	paused map[string]string // reason, by worker
 	began  time.Time         // the first pause since none was; zero: none is, and none is untold
 	told   time.Time         // the last line
 	lines  int               // about this spell
 	times  int               // pauses in this spell
+	slow   int               // of them, those of a machine that is too slow
 	most   int               // that were paused at once in this spell
+	hinted bool              // it was said what to do
 }
 
 // slowReason is why a defender pauses whose own machine, or its broker's, is too slow.
@@ -35,10 +37,13 @@ func (p *pauses) event(at time.Time, e event.Event) {
 			p.paused = map[string]string{}
 		}
 		if p.began.IsZero() {
-			p.began, p.lines, p.times, p.most = at, 0, 0, 0
+			p.began, p.lines, p.times, p.slow, p.most = at, 0, 0, 0, 0
 		}
 		p.paused[e.Worker] = e.Reason
 		p.times++
+		if e.Reason == slowReason {
+			p.slow++
+		}
 		p.most = max(p.most, len(p.paused))
 	case event.LeaseConfirmed, event.IdentityLost, event.Left:
 		delete(p.paused, e.Worker)
@@ -60,7 +65,7 @@ func (p *pauses) line(now time.Time, defenders int) string {
 	p.lines++
 	if len(p.paused) == 0 {
 		p.began = time.Time{}
-		return fmt.Sprintf("All defenders continue: %s in %v, at most %d of %d defenders at once", counted(p.times, "pause"), lasted, p.most, max(defenders, p.most))
+		return fmt.Sprintf("All defenders continue: %s in %v, at most %d of %d defenders at once", counted(p.times, "pause"), lasted, p.most, max(defenders, p.most)) + p.advice(defenders)
 	}
 	text := fmt.Sprintf("%d of %d defenders paused: no confirmed lease (%s)", len(p.paused), max(defenders, len(p.paused)), p.reason())
 	if len(p.paused) == 1 {
@@ -71,10 +76,19 @@ func (p *pauses) line(now time.Time, defenders int) string {
 	if p.times > len(p.paused) {
 		text += fmt.Sprintf("; %s in %v", counted(p.times, "pause"), lasted)
 	}
-	if fewer := defenders / 5; p.hint && fewer >= 1 && 3*p.most >= defenders && p.reason() == slowReason {
-		text += fmt.Sprintf("; the machine may be too slow for %d defenders: try --defenders %d", defenders, fewer)
+	return text + p.advice(defenders)
+}
+
+// advice says once what to do on a machine that is too slow: where that paused a third of the defenders at once. Who pauses
+// at the moment of a line doesn't tell: that would miss a spell that was over before its second line.
+func (p *pauses) advice(defenders int) string {
+	fewer := defenders / 5
+	tooSlow := 3*p.most >= defenders && 2*p.slow >= p.times
+	if !p.hint || p.hinted || fewer < 1 || !tooSlow {
+		return ""
 	}
-	return text
+	p.hinted = true
+	return fmt.Sprintf("; the machine may be too slow for %d defenders: try --defenders %d", defenders, fewer)
 }
 
 // reason returns why most of the paused ones pause.

@@ -16,6 +16,7 @@ type ScalingAction struct {
 	ScaleUpLaunches     []Intent `json:"scaleUpLaunches,omitempty"`
 	ScaleUpWanted       []Want   `json:"scaleUpWanted,omitempty"`
 	ScaleUpReplaces     []string `json:"scaleUpReplaces,omitempty"`
+	ScaleUpPool         string   `json:"scaleUpPool,omitempty"`
 
 	ScaleDownActionID             string         `json:"scaleDownActionId,omitempty"`
 	ScaleDownStartedEpoch         int64          `json:"scaleDownStartedEpoch,omitempty"`
@@ -100,7 +101,8 @@ func (r Record) Of(actionID string) Record {
 }
 
 // normal returns the record as it is stored: the action that began first has the record's own attributes. A
-// record with more than one action is of version 2, so that a program that knows only one refuses it.
+// record with more than one action is of version 2, and one that says something of pools of version 3, so that a program that knows
+// nothing of these refuses it.
 func (r Record) normal() Record {
 	if len(r.OtherActions) > 0 {
 		actions := r.Actions()
@@ -112,12 +114,19 @@ func (r Record) normal() Record {
 		}
 	}
 	switch {
+	case r.ofPools():
+		r.SchemaVersion = poolsVersion
 	case len(r.OtherActions) > 0:
 		r.SchemaVersion = severalActionsVersion
-	case r.SchemaVersion == severalActionsVersion:
+	case r.SchemaVersion == severalActionsVersion || r.SchemaVersion == poolsVersion:
 		r.SchemaVersion = 0
 	}
 	return r
+}
+
+// ofPools reports whether the record says something of pools that must not be lost.
+func (r Record) ofPools() bool {
+	return len(r.PoolStates) > 0 || slices.ContainsFunc(r.all(), func(a ScalingAction) bool { return a.ScaleUpPool != "" })
 }
 
 // front returns the action whose attributes are the record's own.
@@ -131,6 +140,7 @@ func (r Record) front() ScalingAction {
 		ScaleUpLaunches:     r.ScaleUpLaunches,
 		ScaleUpWanted:       r.ScaleUpWanted,
 		ScaleUpReplaces:     r.ScaleUpReplaces,
+		ScaleUpPool:         r.ScaleUpPool,
 
 		ScaleDownActionID:             r.ScaleDownActionID,
 		ScaleDownStartedEpoch:         r.ScaleDownStartedEpoch,
@@ -144,6 +154,7 @@ func (r *Record) setFront(a ScalingAction) {
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = a.ScaleUpActionID, a.ScaleUpStartedEpoch, a.ScaleUpRequested
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent = a.ScaleUpInstanceIDs, a.ScaleUpIntent
 	r.ScaleUpLaunches, r.ScaleUpWanted, r.ScaleUpReplaces = a.ScaleUpLaunches, a.ScaleUpWanted, a.ScaleUpReplaces
+	r.ScaleUpPool = a.ScaleUpPool
 	r.ScaleDownActionID, r.ScaleDownStartedEpoch, r.ScaleDownPhase = a.ScaleDownActionID, a.ScaleDownStartedEpoch, a.ScaleDownPhase
 	r.ScaleDownTargetInstanceIDs = a.ScaleDownTargetInstanceIDs
 	r.ScaleDownCompletedInstanceIDs = a.ScaleDownCompletedInstanceIDs

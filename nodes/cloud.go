@@ -65,6 +65,7 @@ type Instance struct {
 	PrivateIP    string        `json:"privateIp,omitempty"` // absent once it is gone
 	LaunchedAt   time.Time     `json:"launchedAt,omitzero"`
 	ActionID     string        `json:"actionId,omitempty"`     // tag of the action that launched it; "" unless Muster did
+	Pool         string        `json:"pool,omitempty"`         // tag of the pool that it was launched in
 	ControlPlane bool          `json:"controlPlane,omitempty"` // a K3s server, never touched
 	Foreign      bool          `json:"foreign,omitempty"`      // without this cluster's tag; only Lookup returns such
 }
@@ -87,6 +88,7 @@ type Offering struct {
 	Subnet string `json:"subnet"`
 	Type   string `json:"type"`
 	Market Market `json:"market"`
+	Pool   string `json:"pool,omitempty"` // whose node it would be; tag
 }
 
 // LaunchRequest is a complete request for one instance, with nothing left to be filled in later: it is

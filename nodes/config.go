@@ -3,6 +3,7 @@ package nodes
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -17,14 +18,16 @@ type Config struct {
 	Store    Store
 	EventLog EventLog
 
-	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
-	Clock       Clock         // nil: SystemClock
-	Template    Template      // what new instances boot from
-	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
-	Fitter      Fitter        // nil: RequestsFit
-	Appraiser   Appraiser     // nil: CONSOLIDATION knows no prices and replaces no worker
-	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
-	NewID       func() string // unique short strings; nil: random
+	WorkerPlane WorkerPlane // nil: the nodes carry no workers that want to know
+	Clock       Clock       // nil: SystemClock
+	Template    Template    // what new instances boot from
+	// Templates is that of each pool, by its name; unused without pools.
+	Templates map[string]Template
+	Sizer     Sizer         // nil: PodsPerNode; required by SizingFit
+	Fitter    Fitter        // nil: RequestsFit
+	Appraiser Appraiser     // nil: CONSOLIDATION knows no prices and replaces no worker
+	Screener  Screener      // nil: only pods that the Cluster itself says never fit are taken not to
+	NewID     func() string // unique short strings; nil: random
 	// Holder names what at most one process can be at a time, such as an address that only one can listen on.
 	// A process takes the claims that an earlier one of the same name has left behind, instead of waiting
 	// until they expire. "": it takes none.
@@ -45,6 +48,38 @@ func (c *Config) validate() error {
 	}
 	if c.Policy.Sizing == SizingFit && c.Sizer == nil {
 		return errors.New("SIZING=fit needs a Sizer that packs pods")
+	}
+	return c.validatePools()
+}
+
+// validatePools reports what is missing for the pools of the policy.
+func (c *Config) validatePools() error {
+	if len(c.Policy.Pools) == 0 {
+		return nil
+	}
+	if _, ok := c.Sizer.(PoolSizer); !ok {
+		return errors.New("pools need a PoolSizer, which knows which pods the nodes of a pool would run")
+	}
+	for _, name := range c.Policy.PoolNames() {
+		if _, ok := c.Templates[name]; !ok {
+			return fmt.Errorf("pool %s has no template among Templates", name)
+		}
+	}
+	return nil
+}
+
+// template returns what new instances of a pool boot from; "" stands for a cluster without pools.
+func (c *Config) template(pool string) Template {
+	if pool == "" {
+		return c.Template
+	}
+	return c.Templates[pool]
+}
+
+// size tells what a type has, for the limits of pools; nil without pools.
+func (c *Config) size() func(string) (Resources, bool) {
+	if s, ok := c.Sizer.(PoolSizer); ok {
+		return s.Size
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type merger struct {
 	targets  []Target     // to be removed at once
 	replaced *Target      // or one to be replaced
 	by       *Replacement // by this
+	pool     string       // of this pool; "" without pools
 	why      string
 }
 
@@ -39,6 +40,7 @@ func (m merger) fill(d *Decision) {
 		return
 	}
 	d.Nodes, d.Wanted, d.Replaces = 1, []Want{m.by.Want}, []string{m.replaced.InstanceID}
+	d.Pool = m.pool
 }
 
 // consolidateGates are those of a consolidation: a scale-down of workers whose pods fit on the others whatever the CPU's load, or a
@@ -169,14 +171,18 @@ func (c *consolidator) replace() merger {
 		if !t.priced || t.worth() <= most || !c.launchable(t.Instance.Zone) {
 			continue
 		}
+		question, may := c.inPool(c.question(t.Worker), t.Instance.Pool)
+		if !may {
+			continue
+		}
 		looked++
-		r, ok := c.d.Appraiser.Cheaper(c.question(t.Worker), t.price*(1-leastSaving))
+		r, ok := c.d.Appraiser.Cheaper(question, t.price*(1-leastSaving))
 		if !ok || c.busyAfter(r.Room.MilliCPU-t.Node.Allocatable.MilliCPU) {
 			continue
 		}
 		if worth := (t.price - r.Price) / float64(1+t.pods); worth > most {
 			most = worth
-			best = merger{by: &r, replaced: &Target{InstanceID: t.Instance.ID}, why: fmt.Sprintf(
+			best = merger{by: &r, pool: question.Policy.Pool, replaced: &Target{InstanceID: t.Instance.ID}, why: fmt.Sprintf(
 				"the %d pod(s) of %s (%s, %.3f USD/h) fit on the others and one %s (%.3f USD/h)", t.pods, t.Instance.ID, t.Instance.Type, t.price, r.Type, r.Price)}
 		}
 	}
@@ -193,6 +199,24 @@ func (c *consolidator) question(w Worker) Question {
 		o.Pending[i].NeverFit = ""
 	}
 	return Question{Policy: c.in.p, Observation: o, Exhausted: c.in.r.Exhausted, Now: c.in.now, Pending: max(podCount(o.Pending), 1), Room: 1}
+}
+
+// inPool narrows a question to the pool of the worker that it is about: a worker is replaced by a node of its own pool, beside which the
+// worker still counts. False: its pool may launch nothing there.
+func (c *consolidator) inPool(q Question, tag string) (Question, bool) {
+	if c.in.pools == nil {
+		return q, true
+	}
+	for _, a := range c.in.pools.pools {
+		if a.Name != c.in.p.PoolOf(tag) || a.blocker != "" {
+			continue
+		}
+		zones := q.Observation.Zones
+		q.Policy = a.policy
+		q.Observation.TemplateSeen = a.o.TemplateSeen
+		return q, len(a.Zones) == 0 || slices.Contains(a.Zones, zones[0])
+	}
+	return q, false
 }
 
 func (c *consolidator) launchable(zone string) bool {

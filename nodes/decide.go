@@ -38,6 +38,9 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	repair := repairGates(g, in)
 	up := upGates(g, in)
 	down, targets, passed := downGates(g, in, d.Fitter)
+	if s, ok := d.Sizer.(PoolSizer); ok && len(d.Policy.Pools) > 0 {
+		in.pools = newPoolChooser(g, in, s)
+	}
 
 	consolidate, merged := consolidateGates(g, in, d)
 
@@ -133,6 +136,10 @@ func pausedBeside(shared verdict, r Record, windows string) verdict {
 // a repair, within the batch and MAX_WORKERS. The sizer may find that no node is needed, which makes it a
 // NOOP unless high CPU suffices.
 func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
+	if in.pools != nil {
+		d.sizeInPool(dec, g, in, byCPU)
+		return
+	}
 	room := in.p.MaxWorkers - in.occupied
 	var n int
 	switch {

@@ -24,9 +24,10 @@ type inputs struct {
 	neverFit    int // pods that no new node could run
 	neverFitWhy string
 	unhealthy   []Unhealthy
-	metrics     string // why the metrics don't show what is now; "" if they do
-	upWindows   string // why what has lasted can't, for a scale-up
-	downWindows string // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it
+	pools       *poolChooser // nil without pools
+	metrics     string       // why the metrics don't show what is now; "" if they do
+	upWindows   string       // why what has lasted can't, for a scale-up
+	downWindows string       // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it
 }
 
 func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
@@ -126,6 +127,17 @@ func (in inputs) inVain(every bool) (why string) {
 		return fmt.Sprintf("launched in vain: %s joined while the pods waited and has taken none of them; compare its labels, taints and size with what they ask for", empty[z])
 	}
 	return ""
+}
+
+// inVainIn is inVain for the nodes of one pool, in whatever zone.
+func (in inputs) inVainIn(pool string) (why string) {
+	since := in.r.PendingSinceEpoch.Value()
+	if since == 0 {
+		return ""
+	}
+	ofPool := in
+	ofPool.o.Fleet = slices.DeleteFunc(slices.Clone(in.o.Fleet), func(w Worker) bool { return in.p.PoolOf(w.Instance.Pool) != pool })
+	return ofPool.inVain(false)
 }
 
 // launchedEmpty returns a worker per zone that joined after an epoch, long enough ago to have been given

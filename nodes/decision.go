@@ -38,6 +38,7 @@ const (
 	ReasonCooldownUp      Reason = "COOLDOWN_UP"
 	ReasonBackoff         Reason = "FAILURE_BACKOFF"
 	ReasonMaxWorkers      Reason = "MAX_WORKERS"
+	ReasonPoolLimit       Reason = "POOL_LIMIT" // no pool whose nodes would run the pods may launch one
 
 	ReasonIdleTooShort Reason = "IDLE_TOO_SHORT" // idle, but not for IDLE_DOWN_SEC
 	ReasonPodsPending  Reason = "PODS_PENDING"   // CPU is low, but pods are pending
@@ -56,6 +57,7 @@ type Decision struct {
 	Reason  Reason   `json:"reason"`
 	Detail  string   `json:"detail,omitempty"`
 	Nodes   int      `json:"nodes,omitempty"`   // to launch
+	Pool    string   `json:"pool,omitempty"`    // in which they are launched; "" without pools
 	More    bool     `json:"more,omitempty"`    // more are needed than one scale-up may launch
 	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order

@@ -243,8 +243,13 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	if p.plan.twin {
 		holder = "A"
 	}
-	r, err := nodes.New(nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
-		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID, Appraiser: p.stage.sc.appraiser})
+	config := nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
+		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID, Appraiser: p.stage.sc.appraiser}
+	if len(config.Policy.Pools) > 0 {
+		f := poolCatalog()
+		config.Sizer, config.Fitter, config.Screener, config.Templates = f, f, f, templatesOf(config.Policy)
+	}
+	r, err := nodes.New(config)
 	if err != nil {
 		panic(err)
 	}

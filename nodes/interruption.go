@@ -27,7 +27,7 @@ func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
 	open := OpenInterruption{
 		Event:    e,
 		Now:      n.now(),
-		Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market},
+		Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market, Pool: in.Pool},
 	}
 	i, err := n.state.applyInterruption(ctx, e.InstanceID, open)
 	if err != nil {
@@ -242,7 +242,7 @@ func (w interruptionWork) identify(ctx context.Context, s *survey) (bool, error)
 	in, there := found[id]
 	switch {
 	case there && !in.Foreign && !in.ControlPlane:
-		o := Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}
+		o := Offering{Zone: in.Zone, Type: in.Type, Market: in.Market, Pool: in.Pool}
 		return true, w.step(ctx, "identifyInterruption", func(i *Interruption) { i.Offering = o })
 	case !there && (slices.Contains(s.record.Joined, id) || s.nodeOf(id).Name != ""):
 		return true, nil // it was ours and has gone already

@@ -64,7 +64,7 @@ func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError
 	exhausted := append(interruptedOfferings(append(s.open, r.item), now), append(news, r.state.record.Exhausted...)...)
 	zones := r.launcher.launchedPerZone(s)
 	zones[r.item.Offering.Zone]-- // the one that is replaced
-	order := launchOrder(r.config.Policy, subnets, zones, exhausted, now)
+	order := r.offerings(s, subnets, zones, exhausted)
 
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		why := "every offering is exhausted"
@@ -82,6 +82,28 @@ func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError
 		i.Intent = &intent
 		i.Exhausted = append(i.Exhausted[:len(i.Exhausted):len(i.Exhausted)], newOnes(i.Exhausted, news)...)
 	})
+}
+
+// offerings lists what can be had, best first. With pools it is what the interrupted worker's pool has, within its limits once that
+// worker is gone; a worker of no pool is replaced by a node of the pool that is for every pod.
+func (r replacement) offerings(s *survey, subnets []Subnet, zones map[string]int, exhausted []Exhausted) []Offering {
+	policy := r.config.Policy
+	if len(policy.Pools) == 0 {
+		return launchOrder(policy, subnets, zones, exhausted, r.now())
+	}
+	name := policy.PoolOf(r.item.Offering.Pool)
+	if name == "" {
+		pools := policy.byWeight()
+		i := max(slices.IndexFunc(pools, func(p Pool) bool { return !policy.keepsPodsAway(p.Name) }), 0)
+		name = pools[i].Name
+	}
+	pool, _ := policy.PoolNamed(name)
+	if len(pool.Zones) > 0 {
+		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(pool.Zones, s.Zone) })
+	}
+	allowed := r.launcher.allowance(s, pool, r.item.InstanceID)
+	order := launchOrder(policy.In(name), subnets, zones, exhausted, r.now())
+	return slices.DeleteFunc(order, func(o Offering) bool { return !allowed.permits(o) })
 }
 
 // newOnes returns those of news that are not in old, so that a repeated step adds nothing.

@@ -36,6 +36,8 @@ const (
 	handedFirst    = "no worker evicted while it holds its work"
 	targetsStay    = "a scale-down's target is not replaced"
 	pauseHolds     = "a pause begins nothing but a repair"
+	poolKept       = "a pool's limit passed only by open replacements"
+	poolsOwn       = "an instance boots from its pool's template"
 	budgetKept     = "no more consolidations within an hour than CONSOLIDATE_PER_HOUR"
 	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
 )
@@ -154,6 +156,7 @@ func (j *judge) launch(e *sim.Entry) {
 		j.fail(launchedOnce, "%s has %s and %s", key, old.Instance, e.Instance)
 	}
 	j.launches[key] = e
+	j.pool(e)
 	if of, ok := strings.CutPrefix(req.ActionID, "int-"); ok {
 		j.replaced[of] = true
 		return
@@ -174,6 +177,36 @@ func (j *judge) launch(e *sim.Entry) {
 	}
 	if e.Facts.AliveAll > j.s.policy.MaxWorkers+replacements {
 		j.fail(maxKept, "%d workers with %s", e.Facts.AliveAll, e.Instance)
+	}
+}
+
+// pool judges the launch of an instance in a pool, by what was launched in it and has not ended.
+func (j *judge) pool(e *sim.Entry) {
+	pool, ok := j.s.policy.PoolNamed(e.Request.Offering.Pool)
+	if !ok {
+		if len(j.s.policy.Pools) > 0 {
+			j.fail(poolsOwn, "%s is of no pool", e.Instance)
+		}
+		return
+	}
+	if t := templatesOf(j.s.policy)[pool.Name]; e.Request.Template != t {
+		j.fail(poolsOwn, "%s of pool %s boots from %s", e.Instance, pool.Name, e.Request.Template.ID)
+	}
+	if len(pool.Zones) > 0 && !slices.Contains(pool.Zones, e.Zone) {
+		j.fail(poolsOwn, "%s of pool %s is in zone %s", e.Instance, pool.Name, e.Zone)
+	}
+	alive, replacements := 0, 0
+	for key, l := range j.launches {
+		if l.Request.Offering.Pool != pool.Name || j.gone[l.Instance] {
+			continue
+		}
+		alive++
+		if strings.HasPrefix(key, "int-") {
+			replacements++
+		}
+	}
+	if limit := pool.Limits.Nodes; limit > 0 && alive > limit+replacements && !e.Late {
+		j.fail(poolKept, "%d in %s with %s", alive, pool.Name, e.Instance)
 	}
 }
 

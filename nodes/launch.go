@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,7 +17,7 @@ func (l launcher) request(actionID string, ordinal, attempt int, o Offering) Lau
 	return LaunchRequest{
 		Token:    LaunchToken(l.config.Policy.Cluster, actionID, ordinal, attempt),
 		Offering: o,
-		Template: l.config.Template,
+		Template: l.config.template(o.Pool),
 		Cluster:  l.config.Policy.Cluster,
 		ActionID: actionID,
 		Ordinal:  ordinal,
@@ -48,6 +49,29 @@ func (l launcher) launchedPerZone(s *survey) map[string]int {
 		}
 	}
 	return zones
+}
+
+// allowance is what a pool may launch beside what it uses now. The worker that a launch replaces is left out: it is going.
+func (l launcher) allowance(s *survey, pool Pool, replaced string) allowance {
+	o := s.fleet()
+	o.Launched = s.launchedUnlistedBy(l.state.record)
+	if replaced != "" {
+		o.Fleet = slices.DeleteFunc(slices.Clone(o.Fleet), func(w Worker) bool { return w.Instance.ID == replaced })
+		o.Interruptions = slices.DeleteFunc(slices.Clone(o.Interruptions), func(i Interruption) bool { return i.InstanceID == replaced })
+	}
+	size := l.config.size()
+	uses := PoolUses(l.config.Policy, o, l.state.record.withoutLaunching(), size)
+	return newAllowance(l.config.Policy, pool, *uses[pool.Name], size)
+}
+
+// withoutLaunching returns the record without what open scale-ups have still to launch: a launch is checked one by one.
+func (r Record) withoutLaunching() Record {
+	r.ScaleUpRequested = len(r.ScaleUpInstanceIDs)
+	r.OtherActions = slices.Clone(r.OtherActions)
+	for i := range r.OtherActions {
+		r.OtherActions[i].ScaleUpRequested = len(r.OtherActions[i].ScaleUpInstanceIDs)
+	}
+	return r
 }
 
 // diagnose logs what the cloud knows about an instance that did not join. It is for people; failing at it

@@ -22,6 +22,8 @@ type Observation struct {
 	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or
 	// none has joined yet.
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
+	// PoolsSeen is the same of the nodes of each pool.
+	PoolsSeen map[string]*TemplateSeen `json:"poolsSeen,omitempty"`
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
 	Costs         map[string]float64 `json:"costs,omitempty"` // by node name, of the worker plane
@@ -133,6 +135,7 @@ func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 				Type:   at.Type,
 				Zone:   at.Zone,
 				Market: at.Market,
+				Pool:   at.Pool,
 			}
 			out = append(out, Arrival{coming, a.leaving(i.InstanceID)})
 		}

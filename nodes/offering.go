@@ -15,13 +15,15 @@ type Exhausted struct {
 	Subnet     string `json:"subnet,omitempty"`
 	Type       string `json:"type,omitempty"`
 	Market     Market `json:"market,omitempty"`
+	Pool       string `json:"pool,omitempty"` // "": of every pool
 	UntilEpoch int64  `json:"untilEpoch"`
 }
 
 // Covers reports whether o is among the offerings that e stands for.
 func (e Exhausted) Covers(o Offering) bool {
 	return (e.Zone == "" || e.Zone == o.Zone) && (e.Subnet == "" || e.Subnet == o.Subnet) &&
-		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market)
+		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market) &&
+		(e.Pool == "" || e.Pool == o.Pool)
 }
 
 // Want is one node to launch. The zero Want is a node of any offered type in any zone.
@@ -59,7 +61,7 @@ func launchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted [
 		for _, market := range markets {
 			for _, typ := range p.InstanceTypes {
 				for _, s := range subnets[:n] {
-					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market}
+					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market, Pool: p.Pool}
 					if !isExhausted(o, exhausted, now) {
 						out = append(out, o)
 					}

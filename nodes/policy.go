@@ -90,6 +90,10 @@ type Policy struct {
 	NodeLabels    map[string]string // that new nodes are given by their user data, beside the well-known ones
 	NodeTaints    []Taint           // that new nodes are given by their user data
 
+	// Pools are the kinds of nodes; none: one kind, by the settings above. Pool is the one that this policy is narrowed to, see In.
+	Pools []Pool `json:",omitempty"`
+	Pool  string `json:",omitempty"`
+
 	StateTable string // table of the record; "" with the store on this machine
 	LogsTable  string // table of the event log; "" with the store on this machine
 }
@@ -182,6 +186,7 @@ func (p Policy) problems() []setting.Problem {
 	check(p.Sizing == SizingPodsPerNode || p.Sizing == SizingFit, "SIZING", p.Sizing, "use pods-per-node or fit")
 	check(p.Pending == PendingUnschedulable || p.Pending == PendingPhase, "PENDING_SOURCE", p.Pending, "use unschedulable or phase")
 	check(len(p.InstanceTypes) > 0, "INSTANCE_TYPES", strings.Join(p.InstanceTypes, ","), "name at least one instance type")
+	out = append(out, p.poolProblems()...)
 	check((p.StateTable == "") == (p.LogsTable == ""), "LOGS_TABLE", p.LogsTable, "set both STATE_TABLE and LOGS_TABLE, or neither")
 	return out
 }
@@ -206,13 +211,21 @@ func readLabels(p *Policy, v string) error {
 		if !ok || name == "" {
 			return fmt.Errorf("write name=value pairs separated by commas, for example pool=batch; %q is none", s)
 		}
-		if !labelName.MatchString(name) || !labelValue.MatchString(value) {
-			return fmt.Errorf("%q is no label of Kubernetes: use up to 63 letters, digits, -, _ and . for name and value, beginning and ending with a letter or a digit, for example example.com/pool=batch", s)
+		if err := checkLabel(name, value); err != nil {
+			return err
 		}
 		if p.NodeLabels == nil {
 			p.NodeLabels = map[string]string{}
 		}
 		p.NodeLabels[name] = value
+	}
+	return nil
+}
+
+// checkLabel reports what is wrong with a label.
+func checkLabel(name, value string) error {
+	if !labelName.MatchString(name) || !labelValue.MatchString(value) {
+		return fmt.Errorf("%q is no label of Kubernetes: use up to 63 letters, digits, -, _ and . for name and value, beginning and ending with a letter or a digit, for example example.com/pool=batch", name+"="+value)
 	}
 	return nil
 }
@@ -224,17 +237,26 @@ func readTaints(p *Policy, v string) error {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		rest, effect, _ := strings.Cut(s, ":")
-		key, value, _ := strings.Cut(rest, "=")
-		if key == "" || effect != "NoSchedule" && effect != "PreferNoSchedule" && effect != "NoExecute" {
-			return fmt.Errorf("write key=value:effect separated by commas, with NoSchedule, PreferNoSchedule or NoExecute, for example batch=true:NoSchedule; %q is none", s)
+		t, err := parseTaint(s)
+		if err != nil {
+			return err
 		}
-		if !labelName.MatchString(key) || !labelValue.MatchString(value) {
-			return fmt.Errorf("%q is no taint of Kubernetes: use up to 63 letters, digits, -, _ and . for key and value, beginning and ending with a letter or a digit, for example example.com/batch=true:NoSchedule", s)
-		}
-		p.NodeTaints = append(p.NodeTaints, Taint{Key: key, Value: value, Effect: effect})
+		p.NodeTaints = append(p.NodeTaints, t)
 	}
 	return nil
+}
+
+// parseTaint reads one taint as kubectl writes it.
+func parseTaint(s string) (Taint, error) {
+	rest, effect, _ := strings.Cut(s, ":")
+	key, value, _ := strings.Cut(rest, "=")
+	if key == "" || effect != "NoSchedule" && effect != "PreferNoSchedule" && effect != "NoExecute" {
+		return Taint{}, fmt.Errorf("write key=value:effect separated by commas, with NoSchedule, PreferNoSchedule or NoExecute, for example batch=true:NoSchedule; %q is none", s)
+	}
+	if !labelName.MatchString(key) || !labelValue.MatchString(value) {
+		return Taint{}, fmt.Errorf("%q is no taint of Kubernetes: use up to 63 letters, digits, -, _ and . for key and value, beginning and ending with a letter or a digit, for example example.com/batch=true:NoSchedule", s)
+	}
+	return Taint{Key: key, Value: value, Effect: effect}, nil
 }
 
 // settings is the one list of names, defaults and meanings; help, documentation and parsing all read it.
@@ -269,6 +291,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("NODE_MAX_PODS", "110", "pods that a new node takes", setting.Int(func(p *Policy) *int { return &p.NodeMaxPods })),
 	setting.New("NODE_LABELS", "", "labels of new nodes: name=value,...; given by USER_DATA=k3s, other user data must give them itself", readLabels),
 	setting.New("NODE_TAINTS", "", "taints of new nodes: key=value:effect,...; given by USER_DATA=k3s, other user data must give them itself", readTaints),
+	setting.New(PoolsSetting, "", "kinds of nodes, each with types, zones, labels, taints, weight and limits of its own: a list in the file of --config, JSON elsewhere", readPools),
 	setting.New("STATE_TABLE", "", "DynamoDB table of the record", setting.Text(func(p *Policy) *string { return &p.StateTable })),
 	setting.New("LOGS_TABLE", "", "DynamoDB table of the event log", setting.Text(func(p *Policy) *string { return &p.LogsTable })),
 }

@@ -68,7 +68,7 @@ func TestEverySettingWrongAtOnceIsOneMessageThatListsAll(t *testing.T) {
 		"COOLDOWN_DOWN_SEC": "x", "MIN_WORKERS": "20", "MAX_WORKERS": "10", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "-1", "MAX_ACTIONS": "0", "CONSOLIDATION": "on", "CONSOLIDATE_PER_HOUR": "-1",
 		"PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "", "NOT_READY_TIMEOUT_SEC": "30", "DRAIN_TIMEOUT_SEC": "0", "SCALE_DOWN_STUCK_SEC": "0", "SCALE_UP_TRIGGER": "both",
 		"SIZING": "guess", "PENDING_SOURCE": "some", "INSTANCE_TYPES": " , ", "SPOT": "perhaps", "EMPTY_ZONES": "some", "STATE_TABLE": "s",
-		"NODE_MAX_PODS": "0", "NODE_LABELS": "batch", "NODE_TAINTS": "batch=true:Never",
+		"NODE_MAX_PODS": "0", "NODE_LABELS": "batch", "NODE_TAINTS": "batch=true:Never", "POOLS": "many",
 	}))
 	var se *setting.Error
 	if !errors.As(err, &se) {

@@ -9,11 +9,14 @@ import (
 
 // SchemaVersion is the newest layout of the record that this package understands. A record without the
 // attribute is of version 1.
-const SchemaVersion = severalActionsVersion
+const SchemaVersion = poolsVersion
 
 // severalActionsVersion is the version of a record with more than one open action. With one or none it is of
 // version 1, so a program that knows only that can take over as soon as the others have ended.
 const severalActionsVersion = 2
+
+// poolsVersion is the version of a record that says something of pools.
+const poolsVersion = 3
 
 // Record is the one durable item of a cluster: what is in progress, since when, and who may continue it. The
 // attributes of the first three groups are named, typed and omitted as the record's specification has them;
@@ -51,6 +54,8 @@ type Record struct {
 	// ScaleUpReplaces are the workers that a scale-down removes once the nodes are Ready, if their pods still fit then.
 	ScaleUpReplaces []string `json:"scaleUpReplaces,omitempty"`
 
+	ScaleUpPool string `json:"scaleUpPool,omitempty"` // in which the scale-up launches; "" without pools
+
 	OtherActions []ScalingAction `json:"otherActions,omitempty"` // open beside the one above, which began first
 
 	Removals  []Removal   `json:"removals,omitempty"`           // instances on their way out, of any cause
@@ -62,6 +67,8 @@ type Record struct {
 	ConsolidatedEpochs []int64 `json:"consolidatedEpochs,omitempty"`
 
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"` // what new nodes turned out to be
+
+	PoolStates []PoolState `json:"poolStates,omitempty"` // the same, and failures and back-off, of each pool
 
 	ScaleUpFailures   int   `json:"scaleUpFailures,omitempty"`   // failures in a row
 	BackoffUntilEpoch int64 `json:"backoffUntilEpoch,omitempty"` // no scale-up before this
@@ -183,6 +190,10 @@ func (r Record) Clone() Record {
 		s := r.TemplateSeen.clone()
 		r.TemplateSeen = &s
 	}
+	r.PoolStates = slices.Clone(r.PoolStates)
+	for i := range r.PoolStates {
+		r.PoolStates[i] = r.PoolStates[i].clone()
+	}
 	r.Removals = slices.Clone(r.Removals)
 	r.Joined = slices.Clone(r.Joined)
 	r.SkipList = slices.Clone(r.SkipList)
@@ -246,14 +257,16 @@ func (r Record) pauseText() string {
 // The methods below change the record that a transition has cloned.
 
 // uncheck notes instances to be compared as soon as their nodes can be seen.
-func (r *Record) uncheck(template string, ids []string) {
+func (r *Record) uncheck(pool, template string, ids []string) {
 	if len(ids) == 0 {
 		return
 	}
-	if r.TemplateSeen == nil || r.TemplateSeen.Template != template {
-		r.TemplateSeen = &TemplateSeen{Template: template}
+	s := r.PoolState(pool)
+	if s.TemplateSeen == nil || s.TemplateSeen.Template != template {
+		s.TemplateSeen = &TemplateSeen{Template: template}
 	}
-	r.TemplateSeen.Unchecked = ids
+	s.TemplateSeen.Unchecked = ids
+	r.putPool(s)
 }
 
 // putRemoval adds or replaces the removal of one instance.
@@ -307,7 +320,7 @@ func (r *Record) clearScaleUp() {
 	r.ScalingInProgress = false
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = "", 0, 0
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches, r.ScaleUpWanted = nil, nil, nil, nil
-	r.ScaleUpReplaces = nil
+	r.ScaleUpReplaces, r.ScaleUpPool = nil, ""
 }
 
 // clearScaleDown ends the open scale-down.

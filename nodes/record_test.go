@@ -62,6 +62,7 @@ func TestCloneSharesNothing(t *testing.T) {
 	c.ScaleUpIntent.Attempt, c.ScaleUpLaunches[0].Attempt = 9, 9
 	c.ScaleUpWanted[0].Types[0], c.ScaleUpWanted[0].Zones[0] = "x", "x"
 	c.Removals[0].Reason, c.Joined[0], c.SkipList[0].Cause, c.Exhausted[0].Zone = "x", "x", "x", "x"
+	c.PoolStates[0].TemplateSeen.Lacks[0], c.PoolStates[0].ScaleUpFailures = "x", 9
 	after, _ := json.Marshal(r)
 	if !bytes.Equal(before, after) {
 		t.Errorf("changing the clone changed the record:\n%s\n%s", before, after)
@@ -72,7 +73,42 @@ func fullRecord() Record {
 	return Record{PK: "cluster", ScaleUpInstanceIDs: []string{"i"}, ScaleDownTargetInstanceIDs: []string{"i"},
 		ScaleDownCompletedInstanceIDs: []string{"i"}, ScaleUpIntent: &Intent{}, ScaleUpLaunches: []Intent{{}},
 		ScaleUpWanted: []Want{{Types: []string{"t"}, Zones: []string{"z"}}}, Removals: []Removal{{}},
-		Joined: []string{"i"}, SkipList: []Skip{{}}, Exhausted: []Exhausted{{}}}
+		Joined: []string{"i"}, SkipList: []Skip{{}}, Exhausted: []Exhausted{{}},
+		PoolStates: []PoolState{{Name: "p", TemplateSeen: &TemplateSeen{Lacks: []string{"l"}}}}}
+}
+
+func TestRecordOfPools(t *testing.T) {
+	begun := apply(t, leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 1, Pool: "batch"})
+	if begun.ScaleUpPool != "batch" || begun.SchemaVersion != poolsVersion {
+		t.Fatalf("begun in pool %q, version %d", begun.ScaleUpPool, begun.SchemaVersion)
+	}
+
+	t.Run("a failure is the pool's", func(t *testing.T) {
+		r := apply(t, begun, FailScaleUp{Fence: 7, ActionID: "up", Now: at(2), Backoff: time.Minute})
+		if s := r.PoolState("batch"); s.ScaleUpFailures != 1 || s.BackoffUntilEpoch != at(62).Unix() || r.BackoffUntilEpoch != 0 || r.ScaleUpPool != "" {
+			t.Errorf("got %+v, the cluster's back-off %d, pool %q", s, r.BackoffUntilEpoch, r.ScaleUpPool)
+		}
+		if r.SchemaVersion != poolsVersion {
+			t.Errorf("a record with a pool's back-off is of version %d", r.SchemaVersion)
+		}
+		r = apply(t, r, BeginScaleUp{Fence: 7, ActionID: "again", Now: at(70), Requested: 0, Pool: "batch"}, CompleteScaleUp{Fence: 7, ActionID: "again", Now: at(80)})
+		if len(r.PoolStates) != 0 || r.SchemaVersion != 0 {
+			t.Errorf("after a success the record has %+v, version %d", r.PoolStates, r.SchemaVersion)
+		}
+	})
+	t.Run("beside another action it keeps its pool", func(t *testing.T) {
+		r := apply(t, leased(), BeginScaleDown{Fence: 7, ActionID: "down", Now: at(1), Targets: []string{"i-1"}, MaxActions: 3},
+			BeginScaleUp{Fence: 7, ActionID: "up", Now: at(2), Requested: 1, Pool: "batch", MaxActions: 3})
+		if got := r.Of("up").ScaleUpPool; got != "batch" || r.Of("down").ScaleUpPool != "" {
+			t.Errorf("the scale-up is of pool %q", got)
+		}
+	})
+	t.Run("what its nodes lack is the pool's", func(t *testing.T) {
+		r := apply(t, begun, NoteTemplate{Fence: 7, Pool: "batch", Seen: TemplateSeen{Template: "f", InstanceID: "i", Lacks: []string{"team=batch"}}})
+		if r.TemplateSeen != nil || r.PoolState("batch").TemplateSeen == nil || r.PoolState("other").TemplateSeen != nil {
+			t.Errorf("got %+v and %+v", r.TemplateSeen, r.PoolStates)
+		}
+	})
 }
 
 // ---- transitions

@@ -35,6 +35,7 @@ func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision
 		ActionID:   id,
 		Now:        u.now(),
 		Requested:  d.Nodes,
+		Pool:       d.Pool,
 		Wanted:     d.Wanted,
 		Replaces:   d.Replaces,
 		PerHour:    u.config.Policy.ConsolidatePerHour,
@@ -44,7 +45,7 @@ func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision
 	if err != nil {
 		return err
 	}
-	u.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
+	u.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail) // the detail names the pool
 	return u.proceed(ctx, s, o.Readings)
 }
 
@@ -150,9 +151,7 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 	}
 	exhausted = append(append(exhausted, news...), u.state.record.Exhausted...)
 
-	policy, subnets := u.wanted(subnets)
-	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, now)
-	order = slices.DeleteFunc(order, func(o Offering) bool { return !u.paysFor(o) })
+	order := u.offerings(s, subnets, exhausted)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, u.endLaunching(ctx, refusal, news)
 	}
@@ -167,9 +166,29 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 	return err == nil, err
 }
 
+// offerings lists what would do for the next ordinal and can be had, best first. Of a pool, each is within its limits now, whatever was
+// launched since the decision.
+func (u scaleUp) offerings(s *survey, subnets []Subnet, exhausted []Exhausted) []Offering {
+	policy, subnets := u.wanted(subnets)
+	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, u.now())
+	order = slices.DeleteFunc(order, func(o Offering) bool { return !u.paysFor(o) })
+	if len(u.config.Policy.Pools) == 0 {
+		return order
+	}
+	pool, known := u.config.Policy.PoolNamed(u.state.record.ScaleUpPool)
+	if !known {
+		return nil // it is not in the file any more
+	}
+	allowed := u.launcher.allowance(s, pool, "")
+	return slices.DeleteFunc(order, func(o Offering) bool { return !allowed.permits(o) })
+}
+
 // wanted narrows the offerings to what the next ordinal should be.
 func (u scaleUp) wanted(subnets []Subnet) (Policy, []Subnet) {
-	p, ordinal := u.config.Policy, len(u.state.record.ScaleUpInstanceIDs)
+	p, ordinal := u.config.Policy.In(u.state.record.ScaleUpPool), len(u.state.record.ScaleUpInstanceIDs)
+	if pool, ok := p.PoolNamed(p.Pool); ok && len(pool.Zones) > 0 {
+		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(pool.Zones, s.Zone) })
+	}
 	if ordinal >= len(u.state.record.ScaleUpWanted) {
 		return p, subnets
 	}
@@ -193,6 +212,9 @@ func (u scaleUp) paysFor(o Offering) bool {
 // endLaunching continues with what was launched, or fails the action if that is nothing.
 func (u scaleUp) endLaunching(ctx context.Context, refusal *LaunchError, news []Exhausted) error {
 	why := "every offering is exhausted"
+	if pool := u.state.record.ScaleUpPool; pool != "" {
+		why = "every offering of pool " + pool + " is exhausted or beyond its limits"
+	}
 	if refusal != nil {
 		why += ", last: " + refusal.Error()
 	}
@@ -224,7 +246,7 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 			}
 		}
 		err := u.state.apply(ctx, CompleteScaleUp{Fence: u.state.fence, ActionID: id, Now: u.now(),
-			Unchecked: u.unchecked(s), Template: fingerprint(u.config.Template, u.config.Policy)})
+			Unchecked: u.unchecked(s), Template: u.fingerprint()})
 		if err == nil {
 			u.log.append(ctx, Event{
 				Kind:     "scaleUp.completed",
@@ -267,7 +289,10 @@ func (u scaleUp) offeringsOf(removals []Removal) []Exhausted {
 	for _, l := range u.state.record.ScaleUpLaunches {
 		missing := slices.ContainsFunc(removals, func(m Removal) bool { return m.InstanceID == l.InstanceID })
 		if o := l.Request.Offering; missing {
-			out = append(out, exhaustedBy(FailCapacity, o, u.now())...)
+			for _, e := range exhaustedBy(FailCapacity, o, u.now()) {
+				e.Pool = o.Pool // what is wrong may be with this pool's template alone
+				out = append(out, e)
+			}
 		}
 	}
 	return out
@@ -277,7 +302,7 @@ func (u scaleUp) offeringsOf(removals []Removal) []Exhausted {
 // write that ends the action: in between, no instance belongs to neither. A back-off follows, unless nodes join
 // in general.
 func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted, joins bool) error {
-	id := u.state.record.ScaleUpActionID
+	id, pool := u.state.record.ScaleUpActionID, u.state.record.ScaleUpPool
 	backoff := max(u.config.Policy.CooldownUp, time.Minute)
 	// What could not be had for a consolidation is no reason to keep pods waiting. What was launched and did not join is.
 	unneeded := len(u.state.record.ScaleUpReplaces) > 0 && len(u.state.record.ScaleUpInstanceIDs) == 0
@@ -295,7 +320,10 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.BackoffUntilEpoch)
+	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.PoolState(pool).BackoffUntilEpoch)
+	if pool != "" {
+		text = "pool " + pool + ": " + text
+	}
 	switch {
 	case unneeded:
 		text = "it was for a consolidation, so there is no back-off"
@@ -354,14 +382,22 @@ func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 	return out
 }
 
-// unchecked lists the open scale-up's instances of the current template, if their nodes can't be seen now.
+// fingerprint is that of the action's nodes.
+func (u scaleUp) fingerprint() string {
+	pool := u.state.record.ScaleUpPool
+	return fingerprint(u.config.template(pool), u.config.Policy.In(pool))
+}
+
+// unchecked lists the open scale-up's instances of the current template whose nodes were not compared with it: they can't be seen now, or
+// the launch was recorded after the survey, as after a lost reply, and by then the node had joined.
 func (u scaleUp) unchecked(s *survey) []string {
-	if s.viewErr == nil {
-		return nil
+	known := map[string]bool{}
+	for _, l := range s.record.Launches() {
+		known[l.InstanceID] = s.viewErr == nil
 	}
 	var out []string
 	for _, l := range u.state.record.ScaleUpLaunches {
-		if l.Request.Template == u.config.Template {
+		if !known[l.InstanceID] && l.Request.Template == u.config.template(u.state.record.ScaleUpPool) {
 			out = append(out, l.InstanceID)
 		}
 	}

@@ -99,7 +99,7 @@ func parallelScenarios() []scenario {
 // several allowed, tried at fewer calls.
 func everyScenario() []scenario {
 	single := append(scenarios(), consolidationScenarios()...)
-	out := append(slices.Clone(single), parallelScenarios()...)
+	out := slices.Concat(single, parallelScenarios(), poolScenarios())
 	for _, sc := range single {
 		sc = several(sc)
 		sc.stride = 8 * max(sc.stride, 1)

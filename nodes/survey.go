@@ -1,10 +1,12 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,13 +114,16 @@ func (s *survey) fleet() Observation {
 
 // launchedUnlisted returns the instances that open scale-ups have launched and that the cloud's list, which may
 // lag, does not show yet. They count like those that it shows, or they would be launched again.
-func (s *survey) launchedUnlisted() []Instance {
+func (s *survey) launchedUnlisted() []Instance { return s.launchedUnlistedBy(s.record) }
+
+// launchedUnlistedBy is launchedUnlisted by a record that may be newer than the survey's.
+func (s *survey) launchedUnlistedBy(r Record) []Instance {
 	listed := map[string]bool{}
 	for _, in := range s.instances {
 		listed[in.ID] = true
 	}
 	var out []Instance
-	for _, l := range s.record.Launches() {
+	for _, l := range r.Launches() {
 		if s.cloudErr == nil && !listed[l.InstanceID] {
 			at := l.Request.Offering
 			out = append(out, Instance{
@@ -127,6 +132,7 @@ func (s *survey) launchedUnlisted() []Instance {
 				Type:       at.Type,
 				Zone:       at.Zone,
 				Market:     at.Market,
+				Pool:       at.Pool,
 				ActionID:   l.Request.ActionID,
 				LaunchedAt: time.Unix(l.Launched, 0),
 			})
@@ -197,9 +203,7 @@ func (v surveyor) survey(ctx context.Context) *survey {
 func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
 	o.Launched = s.launchedUnlisted()
-	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(v.config.Template, v.config.Policy) {
-		o.TemplateSeen = seen
-	}
+	v.readTemplates(s.record, &o)
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
 	} else if v.config.Screener != nil && len(o.Pending) > 0 {
@@ -256,7 +260,57 @@ func (v surveyor) screen(ctx context.Context, o *Observation) {
 		}
 	}
 	slices.Sort(o.Zones)
+	if len(v.config.Policy.Pools) > 0 {
+		o.Pending = v.screenPools(*o)
+		return
+	}
 	o.Pending = v.config.Screener.Screen(v.config.Policy, *o)
+}
+
+// screenPools finds the pods that no node of any pool would run, and says why in each.
+func (v surveyor) screenPools(o Observation) []Pod {
+	out := slices.Clone(o.Pending)
+	why := make([][]string, len(out))
+	for _, pool := range v.config.Policy.Pools {
+		narrowed, reach := o.InPool(pool)
+		if !reach {
+			for k := range why {
+				why[k] = append(why[k], "pool "+pool.Name+": none of its zones has a subnet")
+			}
+			continue
+		}
+		for k, p := range v.config.Screener.Screen(v.config.Policy.In(pool.Name), narrowed) {
+			if p.NeverFit != "" {
+				why[k] = append(why[k], "pool "+pool.Name+": "+p.NeverFit)
+			}
+		}
+	}
+	for k := range out {
+		if len(why[k]) == len(v.config.Policy.Pools) {
+			out[k].NeverFit = cmp.Or(out[k].NeverFit, strings.Join(why[k], "; "))
+		}
+	}
+	return out
+}
+
+// readTemplates adds what nodes of the current templates turned out to be.
+func (v surveyor) readTemplates(r Record, o *Observation) {
+	current := func(pool string) *TemplateSeen {
+		seen := r.PoolState(pool).TemplateSeen
+		if seen == nil || seen.Template != fingerprint(v.config.template(pool), v.config.Policy.In(pool)) {
+			return nil
+		}
+		return seen
+	}
+	o.TemplateSeen = current("")
+	for _, name := range v.config.Policy.PoolNames() {
+		if seen := current(name); seen != nil {
+			if o.PoolsSeen == nil {
+				o.PoolsSeen = map[string]*TemplateSeen{}
+			}
+			o.PoolsSeen[name] = seen
+		}
+	}
 }
 
 func nodeNames(nodes []Node) []string {

@@ -18,20 +18,33 @@ const (
 // templateCheck compares nodes with what the settings promise of nodes of the current template.
 type templateCheck struct{ *run }
 
-// note compares the nodes that have just joined and writes down what differs. A node that differs is capacity
-// like every other, for the pods that its real labels and taints let onto it.
+// note compares the nodes that have just joined and writes down what differs, pool by pool. A node that differs is
+// capacity like every other, for the pods that its real labels and taints let onto it.
 func (c templateCheck) note(ctx context.Context, s *survey) error {
 	if s.cloudErr != nil || s.viewErr != nil {
 		return nil
 	}
-	template := fingerprint(c.config.Template, c.config.Policy)
+	if len(c.config.Policy.Pools) == 0 {
+		return c.noteOf(ctx, s, "")
+	}
+	for _, name := range c.config.Policy.PoolNames() {
+		if err := c.noteOf(ctx, s, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteOf compares the nodes of one pool; "" stands for a cluster without pools.
+func (c templateCheck) noteOf(ctx context.Context, s *survey, pool string) error {
+	template := fingerprint(c.config.template(pool), c.config.Policy.In(pool))
 	next := TemplateSeen{Template: template}
-	if was := s.record.TemplateSeen; was != nil && was.Template == template {
+	if was := s.record.PoolState(pool).TemplateSeen; was != nil && was.Template == template {
 		next = *was
 		next.Sizes = maps.Clone(was.Sizes)
 	}
 
-	for _, id := range c.launchedNow(s, template) {
+	for _, id := range c.launchedNow(s, pool, template) {
 		w, listed := s.worker(id)
 		gone := !listed || !w.Instance.Alive()
 		ready := w.Node != nil && w.Node.Ready
@@ -39,22 +52,26 @@ func (c templateCheck) note(ctx context.Context, s *survey) error {
 			next.Unchecked = slices.DeleteFunc(slices.Clone(next.Unchecked), func(o string) bool { return o == id })
 		}
 		if ready && !gone {
-			next = c.compared(ctx, next, w)
+			next = c.compared(ctx, pool, next, w)
 		}
 	}
 
-	note := NoteTemplate{Fence: c.state.fence, Seen: next}
-	if after, err := note.Apply(c.state.record); err == nil && reflect.DeepEqual(after.TemplateSeen, c.state.record.TemplateSeen) {
+	note := NoteTemplate{Fence: c.state.fence, Pool: pool, Seen: next}
+	if after, err := note.Apply(c.state.record); err == nil && reflect.DeepEqual(after.PoolState(pool), c.state.record.PoolState(pool)) {
 		return nil // most ticks: no write
 	}
 	return c.state.apply(ctx, note)
 }
 
 // compared returns what is known of the template after one more of its nodes.
-func (c templateCheck) compared(ctx context.Context, known TemplateSeen, w Worker) TemplateSeen {
-	seen := compareNode(c.config.Policy, w)
+func (c templateCheck) compared(ctx context.Context, pool string, known TemplateSeen, w Worker) TemplateSeen {
+	seen := compareNode(c.config.Policy.In(pool), w)
+	of := ""
+	if pool != "" {
+		of = "pool " + pool + ": "
+	}
 	if seen.differs() && known.Text() != seen.Text() {
-		c.log.report(ctx, "template.differs", w.Instance.ID, "%s: it is not counted for pods that need it otherwise; see NODE_LABELS, NODE_TAINTS and the user data", seen.Text())
+		c.log.report(ctx, "template.differs", w.Instance.ID, of+"%s: it is not counted for pods that need it otherwise; see NODE_LABELS, NODE_TAINTS and the user data", seen.Text())
 	}
 	seen.Template, seen.Sizes, seen.Unchecked = known.Template, known.Sizes, known.Unchecked
 	if c.config.Screener != nil {
@@ -68,21 +85,22 @@ func (c templateCheck) compared(ctx context.Context, known TemplateSeen, w Worke
 
 // launchedNow lists the instances that are known to come from the current template: those of the open
 // scale-up, open replacements, and the one that was found to differ, which may have got its labels meanwhile.
-func (c templateCheck) launchedNow(s *survey, template string) []string {
+func (c templateCheck) launchedNow(s *survey, pool, template string) []string {
 	var out []string
-	if seen := s.record.TemplateSeen; seen != nil && seen.Template == template {
+	current := func(r LaunchRequest) bool { return r.Template == c.config.template(pool) && r.Offering.Pool == pool }
+	if seen := s.record.PoolState(pool).TemplateSeen; seen != nil && seen.Template == template {
 		if seen.differs() {
 			out = append(out, seen.InstanceID)
 		}
 		out = append(out, seen.Unchecked...)
 	}
 	for _, l := range s.record.Launches() {
-		if l.Request.Template == c.config.Template {
+		if current(l.Request) {
 			out = append(out, l.InstanceID)
 		}
 	}
 	for _, i := range s.open {
-		if i.ReplacementID != "" && i.Intent != nil && i.Intent.Request.Template == c.config.Template {
+		if i.ReplacementID != "" && i.Intent != nil && current(i.Intent.Request) {
 			out = append(out, i.ReplacementID)
 		}
 	}
@@ -116,6 +134,8 @@ func compareNode(p Policy, w Worker) TemplateSeen {
 	return s
 }
 
-// Differs says how a worker that has joined differs from what NODE_LABELS and NODE_TAINTS say of new nodes,
-// "" if it does not.
-func Differs(p Policy, w Worker) string { return compareNode(p, w).Text() }
+// Differs says how a worker that has joined differs from what NODE_LABELS and NODE_TAINTS, or its pool, say of new
+// nodes, "" if it does not.
+func Differs(p Policy, w Worker) string {
+	return compareNode(p.In(p.PoolOf(w.Instance.Pool)), w).Text()
+}

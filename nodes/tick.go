@@ -77,13 +77,9 @@ func (t *tick) underLease(ctx context.Context) *Decision {
 		t.log.fail(ctx, "survey", s.fleetErr())
 	}
 
-	if err := t.templateCheck.note(ctx, s); err != nil {
-		t.log.fail(ctx, "noting what new nodes are", err)
-		if lost(err) {
-			return nil
-		}
+	if err := t.noteTemplates(ctx, s); lost(err) {
+		return nil
 	}
-	s.record.TemplateSeen = t.state.record.TemplateSeen
 	o := t.surveyor.observe(ctx, s)
 	if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {
 		t.log.fail(ctx, "noting what was seen", err)
@@ -102,6 +98,17 @@ func (t *tick) underLease(ctx context.Context) *Decision {
 		t.log.fail(ctx, "action", err)
 	}
 	return d
+}
+
+// noteTemplates compares the nodes of a survey with what is promised of them. It comes before everything that is done by the survey: a
+// scale-up that is completed by it is not looked at again, and what its nodes lack would never be known.
+func (t *tick) noteTemplates(ctx context.Context, s *survey) error {
+	err := t.templateCheck.note(ctx, s)
+	if err != nil {
+		t.log.fail(ctx, "noting what new nodes are", err)
+	}
+	s.record.TemplateSeen, s.record.PoolStates = t.state.record.TemplateSeen, t.state.record.PoolStates
+	return err
 }
 
 // act decides, continues the open actions and begins what was decided, in rounds: see round.
@@ -131,6 +138,9 @@ func (t *tick) act(ctx context.Context, s *survey, o Observation) (*Decision, er
 		s = t.surveyor.survey(ctx)
 		if s.recordErr != nil {
 			return told, s.recordErr
+		}
+		if err := t.noteTemplates(ctx, s); lost(err) {
+			return told, err
 		}
 		o = t.surveyor.observe(ctx, s)
 		if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {

@@ -62,6 +62,7 @@ func (t Note) Apply(r Record) (Record, error) {
 // NoteTemplate writes what nodes of the current template turned out to be.
 type NoteTemplate struct {
 	Fence int64
+	Pool  string // whose nodes they are; "" without pools
 	Seen  TemplateSeen
 }
 
@@ -74,11 +75,13 @@ func (t NoteTemplate) Apply(r Record) (Record, error) {
 		return r, err
 	}
 	r = r.Clone()
-	r.TemplateSeen = nil
+	s := r.PoolState(t.Pool)
+	s.TemplateSeen = nil
 	if t.Seen.differs() || len(t.Seen.Sizes) > 0 || len(t.Seen.Unchecked) > 0 {
-		s := t.Seen.clone()
-		r.TemplateSeen = &s
+		seen := t.Seen.clone()
+		s.TemplateSeen = &seen
 	}
+	r.putPool(s)
 	return r, nil
 }
 

@@ -14,6 +14,7 @@ type BeginScaleUp struct {
 	ActionID  string // unique
 	Now       time.Time
 	Requested int
+	Pool      string   // in which they are launched; "" without pools
 	Wanted    []Want   // of which kinds, by ordinal; ordinals beyond its end may be of any
 	Replaces  []string // workers that go once the nodes are Ready: a consolidation
 	PerHour   int      // disruption budget of a consolidation
@@ -51,7 +52,7 @@ func (t BeginScaleUp) Apply(r Record) (Record, error) {
 	r.ScalingInProgress = true
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = t.ActionID, t.Now.Unix(), t.Requested
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches = []string{}, nil, nil
-	r.ScaleUpWanted, r.ScaleUpReplaces = t.Wanted, slices.Clone(t.Replaces)
+	r.ScaleUpWanted, r.ScaleUpReplaces, r.ScaleUpPool = t.Wanted, slices.Clone(t.Replaces), t.Pool
 	return r, nil
 }
 
@@ -177,8 +178,10 @@ func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	}
 	r = r.Clone()
 	r.LastScaleEpoch = t.Now.Unix()
-	r.ScaleUpFailures, r.BackoffUntilEpoch = 0, 0
-	r.uncheck(t.Template, t.Unchecked)
+	s := r.PoolState(r.ScaleUpPool)
+	s.ScaleUpFailures, s.BackoffUntilEpoch = 0, 0
+	r.putPool(s)
+	r.uncheck(r.ScaleUpPool, t.Template, t.Unchecked)
 	r.clearScaleUp()
 	return r, nil
 }
@@ -209,9 +212,11 @@ func (t FailScaleUp) Apply(r Record) (Record, error) {
 		return r, err
 	}
 	r = r.Clone()
-	if t.Backoff > 0 {
-		r.ScaleUpFailures++
-		r.BackoffUntilEpoch = t.Now.Add(doubled(t.Backoff, r.ScaleUpFailures, maxBackoff)).Unix()
+	if t.Backoff > 0 { // of the pool: what is wrong with its nodes holds up no other's
+		s := r.PoolState(r.ScaleUpPool)
+		s.ScaleUpFailures++
+		s.BackoffUntilEpoch = t.Now.Add(doubled(t.Backoff, s.ScaleUpFailures, maxBackoff)).Unix()
+		r.putPool(s)
 	}
 	for _, m := range t.Removals {
 		if _, known := r.Removal(m.InstanceID); !known {

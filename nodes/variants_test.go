@@ -72,6 +72,10 @@ func brokenVariants() []brokenVariant {
 		{"a replacement that nobody writes down", onStore(noIntent), "a worker replaced by a cheaper one", intentFirst},
 		{"a replacement that opens its scale-down while paused", onStore(pauseIgnored), "a pause during a replacement", pauseHolds},
 		{"a worker replaced whatever has come to it meanwhile", newNodesHaveRoom, "a replacement without room for what has come meanwhile", asExpected},
+		{"a pool's launches that the cloud doesn't list yet don't count for its limit", onStore(launchesUnseen), "a pool at its limit", poolKept},
+		{"instances that nobody counts for their pool", onCloud(cloudHooks{listed: poolsUntold}), "a pool at its limit", poolKept},
+		{"one template for every pool", onCloud(cloudHooks{request: onePoolsTemplate}), "pods of two pools", poolsOwn},
+		{"a pool's labels that nobody compares", onCluster(clusterHooks{view: labelsSeen}), "a pool whose nodes come without its label", asExpected},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }

@@ -65,6 +65,11 @@ func Parse[T any](into *T, settings []Setting[T], lookup Lookup, check func(T) [
 		}
 		if err := s.Set(into, strings.TrimSpace(v)); err != nil {
 			unreadable[s.Env] = true
+			var several *Error
+			if errors.As(err, &several) { // a value with parts of its own, each of which can be wrong
+				problems = append(problems, several.Problems...)
+				continue
+			}
 			problems = append(problems, Problem{Setting: s.Env, Value: v, Fix: err.Error()})
 		}
 	}

@@ -106,7 +106,7 @@ func (c Contender) at(k Case, url string, l *ledger) env {
 // serve starts the contender's brokers.
 func (c Contender) serve(ctx context.Context, dir string) (servers, string, error) {
 	if c.kafka != nil {
-		return c.kafka.serve(ctx)
+		return c.kafka.serve(ctx, c.Replicas)
 	}
 	options, err := broker.ClusterOptions(c.Replicas, 0, filepath.Join(dir, "store"), "")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -103,7 +104,7 @@ type franzWorker struct {
 func (g *franzGroup) join() error {
 	w := &franzWorker{group: g, number: len(g.workers), parts: map[int32]*franzPartition{}}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(g.url), kgo.ConsumerGroup(consumerGroup), kgo.ConsumeTopics(kafkaTopic), kgo.Dialer(w.network.dial),
+		kgo.SeedBrokers(strings.Split(g.url, ",")...), kgo.ConsumerGroup(consumerGroup), kgo.ConsumeTopics(kafkaTopic), kgo.Dialer(w.network.dial),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.assigned(m[kafkaTopic]) }),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, cl *kgo.Client, m map[string][]int32) {

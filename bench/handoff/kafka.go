@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,13 +68,36 @@ func (k kafkaSetting) broker() []string {
 	return settings
 }
 
-// serve starts a broker.
-func (k kafkaSetting) serve(ctx context.Context) (servers, string, error) {
-	s, err := component.Kafka(k.broker()...).Launch(ctx)
-	if err != nil {
+// serve starts so many brokers at once, since those of a cluster wait for each other.
+func (k kafkaSetting) serve(ctx context.Context, replicas int) (servers, string, error) {
+	nodes := []component.Component{component.Kafka(k.broker()...)}
+	if replicas > 1 {
+		var err error
+		if nodes, err = component.KafkaCluster(replicas, k.broker()...); err != nil {
+			return nil, "", err
+		}
+	}
+
+	started := make([]*component.Server, len(nodes))
+	errs := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, c := range nodes {
+		all.Go(func() { started[i], errs[i] = c.Launch(ctx) })
+	}
+	all.Wait()
+
+	var up servers
+	var addresses []string
+	for i, s := range started {
+		if errs[i] == nil {
+			up, addresses = append(up, kafkaServer{s}), append(addresses, s.Addr)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		up.stop()
 		return nil, "", err
 	}
-	return servers{kafkaServer{s}}, s.Addr, nil
+	return up, strings.Join(addresses, ","), nil
 }
 
 type kafkaServer struct{ *component.Server }
@@ -96,7 +120,7 @@ type kafkaGroup struct {
 
 func newKafkaGroup(ctx context.Context, e env) (*kafkaGroup, error) {
 	g := &kafkaGroup{env: e, keysOf: map[int32][]int{}, located: map[int]bool{}}
-	options := []kgo.Opt{kgo.SeedBrokers(e.url), kgo.DefaultProduceTopic(kafkaTopic)}
+	options := []kgo.Opt{kgo.SeedBrokers(strings.Split(e.url, ",")...), kgo.DefaultProduceTopic(kafkaTopic)}
 	var err error
 	if g.filler, err = kgo.NewClient(options...); err != nil {
 		return nil, fmt.Errorf("connecting to Kafka: %w", err)
@@ -117,14 +141,16 @@ func (g *kafkaGroup) close() {
 	g.filler.Close()
 }
 
-// createTopic makes the topic, whose messages have the time at which the broker stored them.
+// createTopic makes the topic, whose messages have the time at which the broker stored them. With
+// three copies two must have a message before it is acknowledged, as Kafka's documentation of
+// min.insync.replicas advises; Raft's majority is the same.
 func (g *kafkaGroup) createTopic(ctx context.Context) error {
-	stamp := "LogAppendTime"
+	stamp, least := "LogAppendTime", strconv.Itoa(g.replicas/2+1)
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = int32(settleTime.Milliseconds())
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = kafkaTopic, int32(g.Slots), 1
-	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "message.timestamp.type", Value: &stamp}}
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = kafkaTopic, int32(g.Slots), int16(g.replicas)
+	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "message.timestamp.type", Value: &stamp}, {Name: "min.insync.replicas", Value: &least}}
 	request.Topics = append(request.Topics, topic)
 	response, err := request.RequestWith(ctx, g.producer)
 	if err == nil {

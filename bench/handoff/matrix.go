@@ -9,9 +9,9 @@ import (
 // This file is the one table of all ways to publish, consume and acknowledge, each in its best
 // configuration.
 
-// Matrix is what the one table has: every contender with one replica and, on NATS, with three,
-// each with the default sync and with always. Quick ones have a small load, and say nothing but
-// that every contender works. only selects as for Turns.
+// Matrix is what the one table has: every contender with one replica and with three, each with
+// the default sync and with always. Quick ones have a small load, and say nothing but that every
+// contender works. only selects as for Turns.
 func Matrix(runs int, quick bool, only string) []Turn {
 	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 20_000, Crash: 6 * time.Second, Quiet: ackWait + 2*time.Second}
 	k := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
@@ -72,12 +72,10 @@ func matrix(replicas int, sync string) []Contender {
 	for i := range all {
 		all[i].batched = replicas == 1 && sync == alwaysSync
 	}
-	if replicas == 1 {
-		fast := kafkaSetting{next: true, flush: sync == alwaysSync}.fast()
-		all = append(all,
-			Contender{Name: "Kafka, franz-go, KIP-848, fast", kafka: fast, start: startFranz},
-			Contender{Name: "Kafka, Java, KIP-848, fast", kafka: fast, start: startJava})
-	}
+	fast := kafkaSetting{next: true, flush: sync == alwaysSync}.fast()
+	all = append(all,
+		Contender{Name: "Kafka, franz-go, KIP-848, fast", kafka: fast, start: startFranz},
+		Contender{Name: "Kafka, Java, KIP-848, fast", kafka: fast, start: startJava})
 	for i := range all {
 		all[i].Replicas, all[i].Sync = replicas, sync
 	}

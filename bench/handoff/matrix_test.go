@@ -55,7 +55,7 @@ func TestTheMatrixHasEveryContenderOnce(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 34 || kafka != 4 {
+	if len(seen) != 38 || kafka != 8 {
 		t.Errorf("%d rows, %d of Kafka", len(seen), kafka)
 	}
 	if got := Matrix(1, false, "no such contender"); got != nil {

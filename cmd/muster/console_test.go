@@ -32,7 +32,7 @@ import (
 
 // factory is a group as it runs in production: a stock nats-server with the shipped accounts, and every program a process of its own.
 type factory struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	url   string
 	conf  string
@@ -92,37 +92,49 @@ func (p *factory) muster(r role.Role, args ...string) *program {
 		p.t.Fatal(err)
 	}
 	u := access.User{Name: p.group.User(r), Password: "p-" + string(r)}
-	return p.start(append(u.Environ(), asMuster+"=1"), exe, args...)
+	return p.start(append(u.Environ(), asMuster+"=1", "CLUSTER=simulated"), exe, args...)
 }
 
 func newFactory(t *testing.T) *factory {
 	t.Helper()
 	p := &factory{t: t, dir: t.TempDir(), group: defender.Partition(32)}
-	p.exe = filepath.Join(p.dir, "nats-server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.exe, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		t.Fatalf("building nats-server: %v: %s", err, out)
-	}
-	version, err := exec.CommandContext(t.Context(), p.exe, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	component.Using(t, "nats-server", strings.TrimPrefix(strings.TrimSpace(string(version)), "nats-server: "))
+	p.buildServer()
 	block, err := accounts.Account{Group: p.group, Permissions: defender.Permissions}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	_ = l.Close()
+	at := freeAddress(t)
 	p.url, p.conf = "nats://"+at, filepath.Join(p.dir, "nats.conf")
 	text := fmt.Sprintf("listen: %s\njetstream { store_dir: %q }\n%s", at, filepath.Join(p.dir, "js"), block)
 	if err := os.WriteFile(p.conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// buildServer builds the stock nats-server.
+func (p *factory) buildServer() {
+	p.t.Helper()
+	p.exe = filepath.Join(p.dir, "nats-server")
+	if out, err := exec.CommandContext(p.t.Context(), "go", "build", "-o", p.exe, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+		p.t.Fatalf("building nats-server: %v: %s", err, out)
+	}
+	version, err := exec.CommandContext(p.t.Context(), p.exe, "--version").Output()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	component.Using(p.t, "nats-server", strings.TrimPrefix(strings.TrimSpace(string(version)), "nats-server: "))
+}
+
+// freeAddress returns an address that nothing listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 func (p *factory) servers() *program {
@@ -159,7 +171,7 @@ func (p *factory) eventually(what string, ok func() error) {
 // console starts the console, and returns its address.
 func (p *factory) console(r role.Role, args ...string) (*program, string) {
 	p.t.Helper()
-	x := p.muster(r, append([]string{"console", "--nats", p.url, "--store", p.store()}, args...)...)
+	x := p.muster(r, append([]string{"console", "--nats", p.url, "--store", p.store(), "--nodes", p.nodes()}, args...)...)
 	address := regexp.MustCompile(`Console: (http://\S+)`)
 	p.eventually("the console's address", func() error {
 		if address.FindStringSubmatch(x.text()) == nil {
@@ -181,12 +193,29 @@ func (p *factory) collect(seed, runs string) {
 
 func (p *factory) store() string { return filepath.Join(p.dir, "results.sqlite") }
 
+// nodes is the directory of the node plane's record and event log.
+func (p *factory) nodes() string { return filepath.Join(p.dir, "nodes") }
+
+// nodePlane starts the node plane's daemon on a simulated region, where pods come that bring a node.
+func (p *factory) nodePlane() {
+	p.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.start([]string{asMuster + "=1"}, exe, "nodes", "run", "--simulate", "--speed", "2", "--http", "127.0.0.1:0", "--dir", p.nodes())
+}
+
 // stateOf asks a console for its state.
 func stateOf(t *testing.T, url string) (s struct {
 	Next   int
 	Moves  []json.RawMessage
 	Health struct{ Serving, Expected int }
 	Alarms struct{ Open, Acknowledged int }
+	Nodes  struct {
+		Error string
+		Nodes []struct{ Instance string }
+	}
 }, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/state", nil)
@@ -208,12 +237,13 @@ func stateOf(t *testing.T, url string) (s struct {
 	return s, string(b)
 }
 
-// TestConsoleInProduction: the console of a group that runs elsewhere shows what is there, loses nothing by a restart, and shows a
-// failed worker and sources that are away.
+// TestConsoleInProduction: the console of a group and a node plane that run elsewhere shows what is there, loses nothing by a restart,
+// and shows a failed worker and sources that are away.
 func TestConsoleInProduction(t *testing.T) {
 	p := newFactory(t)
 	server := p.servers()
 	p.as(role.Worker)
+	p.nodePlane()
 
 	// Three defenders, each a process, and a collector whose runs have faults.
 	defenders := map[string]*program{}
@@ -233,6 +263,10 @@ func TestConsoleInProduction(t *testing.T) {
 	browser.Click(ctx, t, `#chamber-list button`)
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart svg').length > 3`)
 
+	// The node plane launches a node for pods that wait.
+	browser.Eventually(ctx, t, `document.querySelectorAll('[data-instance]').length >= 3 && document.getElementById('verdict').textContent !== ''`)
+	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaleUp.begun') && document.querySelectorAll('[data-phase]').length > 0`)
+
 	// A defender is killed.
 	defenders["b"].kill()
 	browser.Eventually(ctx, t, `document.querySelectorAll('.tile[data-state="FAILED"]').length === 1 && document.getElementById('severity').textContent === 'Critical'`)
@@ -245,10 +279,14 @@ func TestConsoleInProduction(t *testing.T) {
 	browser.Eventually(ctx, t, `!document.getElementById('lost').hidden`)
 	_, again := p.console(role.Viewer, "--http", strings.TrimPrefix(url, "http://"))
 	browser.Eventually(ctx, t, `document.getElementById('lost').hidden && document.querySelectorAll('.tile[data-state="FAILED"]').length === 1`)
+	browser.Eventually(ctx, t, `document.getElementById('nodes-error').hidden && document.getElementById('events').textContent.includes('scaleUp.begun')`)
 	p.eventually("the same as before", func() error {
 		after, text := stateOf(t, again)
 		if after.Next < before.Next || len(after.Moves) < len(before.Moves) || after.Health != before.Health || after.Alarms != before.Alarms {
 			return fmt.Errorf("before %+v, after %+v: %s", before, after, text[:min(len(text), 500)])
+		}
+		if after.Nodes.Error != "" || len(after.Nodes.Nodes) == 0 {
+			return fmt.Errorf("the node plane after the restart: %+v", after.Nodes)
 		}
 		return nil
 	})

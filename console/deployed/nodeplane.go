@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,9 @@ func (n *nodePlane) readAll(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("reading the record: %w", err)
 	}
+	if err := sameCluster(snap, record); err != nil {
+		return err
+	}
 	open, err := stores.Store.OpenInterruptions(ctx)
 	if err != nil {
 		return fmt.Errorf("reading interruptions: %w", err)
@@ -129,6 +133,19 @@ func (n *nodePlane) readAll(ctx context.Context) (err error) {
 		n.show(snap, record, open)
 	}
 	return nil
+}
+
+// sameCluster returns an error if a decision is of another cluster than the record: the console would show its nodes and none of its
+// actions. A cluster's name is in its record's key.
+func sameCluster(s nodes.Snapshot, r nodes.Record) error {
+	if s.Record.PK == "" || s.Record.PK == r.PK { // the former: no decision
+		return nil
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(s.Record.PK, nodes.RecordKey("")), "#")
+	if name == "" {
+		return fmt.Errorf("the last decision is of a cluster without a name, and the record is %q: unset CLUSTER", r.PK)
+	}
+	return fmt.Errorf("the last decision is of cluster %q, and the record is %q: set CLUSTER to %q", name, r.PK, name)
 }
 
 // newEvents reads the events since the last reading: of the last day at first.

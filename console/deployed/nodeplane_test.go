@@ -76,6 +76,15 @@ func TestNodePlane(t *testing.T) {
 		t.Errorf("the sentences of explain are missing: %+v", v.Decision)
 	}
 
+	// A record of another cluster would hide the actions in progress.
+	other := seen(time.Now())
+	other.Record = nodes.NewRecord("fab2")
+	log(4, "decision", time.Now(), other)
+	if _, err := read(); err == nil || !strings.Contains(err.Error(), `set CLUSTER to "fab2"`) {
+		t.Errorf("decisions of another cluster: %v", err)
+	}
+	log(5, "decision", time.Now(), seen(time.Now()))
+
 	// What became durable since the decision is shown, also what this console did.
 	pause := console.Command{Name: console.PauseScaling, By: "olga", Reason: "a switch"}
 	if err := n.setScaling(t.Context(), pause); err != nil {

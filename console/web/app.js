@@ -319,9 +319,11 @@ function drawWorkers() {
     w.version ? `map version ${w.version}` : "no map", w.epoch ? `epoch ${w.epoch}` : "", w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
   const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
   if (!list.length) return fill($("worker-tiles"), [["none", () => empty("No workers: none has claimed its ID yet.")]]);
+  const dark = isDark();
   fill($("worker-tiles"), list.map((x) => {
-    const does = doing(x);
-    return [JSON.stringify([x, most, does, S.actions, isDark()]), () => workerTile(x, most, does)];
+    // In whole percent: a move changes the shares of all others by less, and their tiles stay as they are.
+    const does = doing(x), share = Math.round(((x.keys || x.slots) / most) * 100) / 100;
+    return [JSON.stringify([x, share, does, S.actions, dark]), () => workerTile(x, share, does)];
   }));
 }
 
@@ -332,7 +334,7 @@ function doing(x) {
   return [x.state.toLowerCase().replace("_", " ") + (x.node ? " on " + x.node : ""), ""];
 }
 
-function workerTile(x, most, [text, style]) {
+function workerTile(x, share, [text, style]) {
   const swatch = el("i");
   swatch.style.background = colour(x.id);
   return el("div", { class: "tile " + (x.drained ? "s-warn" : x.failed && x.failed.replaced ? "s-bad" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
@@ -340,7 +342,7 @@ function workerTile(x, most, [text, style]) {
     el("span", { class: style, title: text }, text),
     x.pid ? el("span", {}, "process " + x.pid) : null,
     x.failed && !x.slots ? null : el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
-    x.failed ? null : bar((x.keys || x.slots) / most));
+    x.failed ? null : bar(share));
 }
 
 function workerButton(x) {
@@ -365,17 +367,19 @@ function drawSlots() {
   c.height = rows * cell * ratio;
   const g = c.getContext("2d");
   g.scale(ratio, ratio);
-  const css = getComputedStyle(document.documentElement);
+  // Looked up once: with a thousand slots, a look-up for each would take longer than all the rest.
+  const css = getComputedStyle(document.documentElement), bad = css.getPropertyValue("--bad"), panel = css.getPropertyValue("--panel");
+  const colours = w.workers.map((x) => (x.failed ? null : colour(x.id)));
   let moving = 0, orphans = 0, failed = 0;
   for (let s = 0; s < n; s++) {
     const x = (s % cols) * cell, y = Math.floor(s / cols) * cell, o = w.owners[s], next = (w.next || [])[s];
     const owner = o >= 0 && w.workers[o], served = owner && !owner.failed;
-    g.fillStyle = served ? colour(owner.id) : css.getPropertyValue("--bad");
+    g.fillStyle = served ? colours[o] : bad;
     g.fillRect(x, y, cell - 1, cell - 1);
     if (!owner) orphans++;
     else if (!served) failed++;
     if (!served) { // a cross, as there are red workers
-      g.strokeStyle = css.getPropertyValue("--panel");
+      g.strokeStyle = panel;
       g.lineWidth = 1.5;
       g.beginPath();
       for (const [from, to] of [[0.2, 0.8], [0.8, 0.2]]) { g.moveTo(x + from * (cell - 1), y + 0.2 * (cell - 1)); g.lineTo(x + to * (cell - 1), y + 0.8 * (cell - 1)); }
@@ -383,7 +387,7 @@ function drawSlots() {
     }
     if (next >= 0) {
       moving++;
-      g.fillStyle = css.getPropertyValue("--panel");
+      g.fillStyle = panel;
       g.fillRect(x + cell / 4, y + cell / 4, cell / 2 - 1, cell / 2 - 1);
     }
   }

@@ -1,10 +1,7 @@
 package analyze
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,6 +23,8 @@ type Group struct {
 	Note string `json:"note,omitempty"`
 
 	chamber, recipe string
+
+	judging *judging // until all are judged
 }
 
 // Run is one run with its verdict.
@@ -40,9 +39,8 @@ type Run struct {
 	// Classification names the fault of an alarm; see Report.Classify.
 	Classification *classify.Match `json:"classification,omitempty"`
 
-	id    string // unique in its group
-	wafer *trace.Wafer
-	chart *uchart.Chart
+	id     string // unique in its group
+	sensor string // the first of its file
 }
 
 // Counts sums up a group or all.
@@ -67,73 +65,12 @@ type Report struct {
 	// Classified says that some alarm was compared with labelled runs.
 	Classified bool `json:"classified"`
 
-	byName map[string]*Group
+	columns trace.Columns
+	byName  map[string]*Group
 }
 
-// Limits of what is analyzed at once, since all of it is in memory.
-const (
-	maxRuns   = 20_000
-	maxPoints = 200_000_000
-	history   = 100 // earlier runs a verdict may rest on, as the defender's
-)
-
-// Columns reads trace files (see package trace for their form) and judges their runs.
-// Errors name the file, line and column
-// of what is wrong, all of a file at once.
-func Columns(ctx context.Context, set *strategy.Set, names []string, columns trace.Columns) (*Report, error) {
-	r := &Report{Files: names, Version: set.Version()}
-	var errs []error
-	runs, points := 0, 0
-	for _, name := range names {
-		err := r.read(name, columns, func(w *trace.Wafer) error {
-			runs++
-			points += w.Trace.Points()
-			if runs > maxRuns || points > maxPoints {
-				return fmt.Errorf("more than %d runs or %d values: analyze fewer files at once", maxRuns, maxPoints)
-			}
-			return ctx.Err()
-		})
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if runs == 0 {
-		return nil, errors.New("the files have no runs")
-	}
-	for _, g := range r.Groups {
-		if err := r.judge(ctx, set, g); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-func (r *Report) read(name string, columns trace.Columns, allowed func(*trace.Wafer) error) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	reader, err := trace.NewColumnReader(f, filepath.Base(name), columns)
-	if err != nil {
-		return err
-	}
-	for w, err := range reader.All() {
-		if err != nil {
-			return err
-		}
-		if err := allowed(w); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		g := r.group(name, columns, w)
-		g.Runs = append(g.Runs, &Run{File: name, Context: w.Trace.Context, Fault: w.Fault, Set: w.Set, Points: w.Trace.Points(), wafer: w})
-		r.Labelled = r.Labelled || w.Fault != ""
-	}
-	return nil
-}
+// history is how many earlier runs a verdict may rest on, as the defender's.
+const history = 100
 
 // group returns the group of a run. Columns that group runs do so over all files.
 func (r *Report) group(file string, c trace.Columns, w *trace.Wafer) *Group {
@@ -178,41 +115,15 @@ func (g *Group) ref(run *Run) defender.ContextRef {
 	return defender.ContextRef{Chamber: chamber, ID: run.Context, Recipe: g.recipe}
 }
 
-func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
-	var calc uchart.Calculator
-	st, _ := set.Of(g.ref(g.Runs[0]))
-	past := uchart.History{Limit: history, ClearAfter: st.ClearAfter()}
-	seen, judged := map[string]bool{}, 0
-	for i, run := range g.Runs {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		chart, err := calc.Compute(&run.wafer.Trace)
-		if err != nil {
-			return fmt.Errorf("%s, run %s: %w", run.File, run.Context, err)
-		}
-		run.chart = chart
-		id := run.Context
-		if seen[id] { // in several files, or of another wafer
-			id = fmt.Sprintf("%s#%d", id, i+1)
-		}
-		seen[id] = true
-		run.id = id
-		run.Verdict = past.Add(id, chart, set.Judge(g.ref(run), past.Points(), chart))
-		run.Reason = run.Verdict.Reason()
+// unjudged says why no run was judged, and nothing if some were.
+func (g *Group) unjudged(set *strategy.Set) string {
+	for _, run := range g.Runs {
 		if v := run.Verdict; v.State == uchart.Normal || v.State == uchart.Alarm || len(v.Suspended) > 0 {
-			judged++
+			return ""
 		}
-		r.Total.add(run)
 	}
-	if judged == 0 {
-		g.Note = g.unjudged(st)
-	}
-	return nil
-}
 
-// unjudged says why no run could be judged.
-func (g *Group) unjudged(st strategy.Strategy) string {
+	st, _ := set.Of(g.ref(g.Runs[0]))
 	note := fmt.Sprintf("none of its %d runs was judged", len(g.Runs))
 	if bad := g.Counts().BadData; bad > 0 {
 		note += fmt.Sprintf(", %d of them bad data", bad)

@@ -197,7 +197,7 @@ func TestGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := analyze.Columns(t.Context(), set, files, c)
+		r, err := (&analyze.Analysis{Strategies: set, Columns: c}).Files(t.Context(), files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,5 +245,5 @@ func TestGroups(t *testing.T) {
 
 // files analyzes trace files whose columns have their default names.
 func files(ctx context.Context, set *strategy.Set, names []string) (*analyze.Report, error) {
-	return analyze.Columns(ctx, set, names, trace.Columns{})
+	return (&analyze.Analysis{Strategies: set, Details: true}).Files(ctx, names)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster/defender/spc"
-	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/plot"
 )
@@ -47,15 +46,20 @@ type detailView struct {
 	Traces []template.HTML
 }
 
-// WriteHTML writes the report as one page without any reference to another place.
+// WriteHTML writes the report as one page without any reference to another place. It reads the
+// files again for the traces that the page shows.
 func (r *Report) WriteHTML(w io.Writer) error {
 	t, err := template.New("report").Funcs(template.FuncMap{"percent": percent}).Parse(page)
 	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
+	drawings, err := r.draw()
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
 	var views []groupView
 	for _, g := range r.Groups {
-		views = append(views, g.view())
+		views = append(views, g.view(drawings[g]))
 	}
 	if err := t.Execute(w, map[string]any{"Report": r, "Groups": views}); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -70,7 +74,7 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-func (g *Group) view() groupView {
+func (g *Group) view(d *drawing) groupView {
 	v := groupView{Group: g, Counts: g.Counts()}
 	multivariate := func(of func(*uchart.Multivariate) (float64, float64)) func(*Run) (float64, float64, bool) {
 		return func(run *Run) (float64, float64, bool) {
@@ -86,19 +90,13 @@ func (g *Group) view() groupView {
 	})
 	v.T2 = g.series("Hotelling's T² (log scale)", multivariate(func(m *uchart.Multivariate) (float64, float64) { return m.T2, m.T2Limit }))
 	v.Q = g.series("Q, squared prediction error (log scale)", multivariate(func(m *uchart.Multivariate) (float64, float64) { return m.Q, m.QLimit }))
-	for _, c := range g.worstCharts() {
+	for _, c := range d.charts {
 		v.Charts = append(v.Charts, g.controlChart(c))
 	}
-	for _, run := range g.Runs {
-		if !run.Verdict.Flagged() {
-			continue
-		}
-		if len(v.Details) == maxDetails {
-			v.Hidden++
-			continue
-		}
-		v.Details = append(v.Details, g.detail(run))
+	for _, i := range d.details {
+		v.Details = append(v.Details, g.detail(d, i))
 	}
+	v.Hidden = d.hidden
 	return v
 }
 
@@ -187,12 +185,14 @@ func (k chartKey) of(c *uchart.Chart) float64 {
 // controlChart draws an individuals chart over all runs: limits are a Phase I
 // estimate from the runs that weren't flagged, and marks say which of Nelson's
 // rules a run completes.
-func (g *Group) controlChart(k chartKey) template.HTML {
+func (g *Group) controlChart(c *chartDrawing) template.HTML {
+	k := c.chartKey
 	p := &plot.Chart{Title: fmt.Sprintf("%s, step %d, %s", k.svid, k.step, k.stat), X: "run", Width: 620, Height: 220}
-	var xs, values, usual []float64
+	values := c.values
+	var xs, usual []float64
 	for i, run := range g.Runs {
-		v := k.of(run.chart)
-		xs, values = append(xs, float64(i+1)), append(values, v)
+		v := values[i]
+		xs = append(xs, float64(i+1))
 		if !run.Verdict.Flagged() && !math.IsNaN(v) {
 			usual = append(usual, v)
 		}
@@ -229,84 +229,36 @@ func (g *Group) controlChart(k chartKey) template.HTML {
 }
 
 // detail shows why one run is flagged.
-func (g *Group) detail(run *Run) detailView {
-	d := detailView{Run: run}
-	var svids []string
-	note := func(svid string) {
-		if !slices.Contains(svids, svid) && len(svids) < maxOverlays {
-			svids = append(svids, svid)
-		}
-	}
-	for i, v := range run.Verdict.Violations {
-		if i < 2 {
-			note(v.SVID)
-		}
-	}
+func (g *Group) detail(d *drawing, at int) detailView {
+	run := g.Runs[at]
+	v := detailView{Run: run}
 	if m := run.Verdict.Multivariate; m != nil && len(m.By) > 0 {
 		var names []string
 		var shares []float64
 		for _, b := range m.By {
 			names, shares = append(names, fmt.Sprintf("%s, step %d, %s", b.SVID, b.Step, b.Statistic)), append(shares, b.Share)
-			note(b.SVID)
 		}
 		which := "Contributions to Q"
 		if m.T2/m.T2Limit > m.Q/m.QLimit {
 			which = "Contributions to T²"
 		}
-		d.By = template.HTML(plot.Bars(which, names, shares)) //nolint:gosec // built of escaped texts
+		v.By = template.HTML(plot.Bars(which, names, shares)) //nolint:gosec // built of escaped texts
 	}
-	for _, v := range run.Verdict.Violations {
-		note(v.SVID)
+	for _, svid := range run.shown() {
+		v.Traces = append(v.Traces, g.overlay(d, at, svid))
 	}
-	if len(svids) == 0 && len(run.wafer.Trace.SVIDs) > 0 {
-		svids = run.wafer.Trace.SVIDs[:1]
-	}
-	for _, svid := range svids {
-		d.Traces = append(d.Traces, g.overlay(run, svid))
-	}
-	return d
+	return v
 }
 
 // overlay draws a sensor's trace over those of the runs before it.
-func (g *Group) overlay(run *Run, svid string) template.HTML {
+func (g *Group) overlay(d *drawing, at int, svid string) template.HTML {
+	run := g.Runs[at]
 	p := &plot.Chart{Title: svid + " of " + run.Context + " over runs that aren't flagged", X: "s", Width: 620, Height: 220}
-	var others []*Run
-	for _, other := range g.Runs {
-		if other == run {
-			break
-		}
-		if !other.Verdict.Flagged() {
-			others = append(others, other)
-		}
+	for _, other := range g.before(at) {
+		t := d.traces[traceKey{other, svid}]
+		p.Line("other", t.xs, t.ys)
 	}
-	for _, other := range others[max(0, len(others)-maxOthers):] {
-		xs, ys := samples(other.wafer, svid)
-		p.Line("other", xs, ys)
-	}
-	xs, ys := samples(run.wafer, svid)
-	p.Line("this", xs, ys)
+	t := d.traces[traceKey{at, svid}]
+	p.Line("this", t.xs, t.ys)
 	return template.HTML(p.SVG()) //nolint:gosec // built of escaped texts
-}
-
-// samples returns a sensor's trace since the run's beginning, without rows that go
-// back in time, thinned to what a screen can show.
-func samples(w *trace.Wafer, svid string) (xs, ys []float64) {
-	at := slices.Index(w.Trace.SVIDs, svid)
-	if at < 0 || len(w.Trace.Time) == 0 {
-		return nil, nil
-	}
-	const most = 1200
-	stride := max(1, len(w.Trace.Time)/most)
-	latest, start := math.Inf(-1), math.NaN()
-	for i := 0; i < len(w.Trace.Time); i += stride {
-		t := w.Trace.Time[i]
-		if math.IsNaN(t) || math.IsInf(t, 0) || t < latest {
-			continue
-		}
-		if latest = t; math.IsNaN(start) {
-			start = t
-		}
-		xs, ys = append(xs, t-start), append(ys, w.Trace.Values[at][i])
-	}
-	return xs, ys
 }

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -81,23 +80,14 @@ var timestamps = [...]string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", 
 
 // parseTime returns seconds: of a timestamp those since 1970.
 func parseTime(s string) (float64, bool) {
-	s = strings.TrimSpace(s)
 	if v, ok := parse(s); ok {
 		return v, true
 	}
+	s = strings.TrimSpace(s)
 	for _, form := range timestamps {
 		if t, err := time.Parse(form, s); err == nil {
 			return float64(t.Unix()) + float64(t.Nanosecond())/1e9, true
 		}
 	}
 	return 0, false
-}
-
-func parse(s string) (float64, bool) {
-	s = strings.TrimSpace(s)
-	if s == "" {
-		return math.NaN(), true
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	return v, err == nil
 }

@@ -85,6 +85,11 @@ type Reader struct {
 	svids   []string
 	fields  int
 
+	// The numbers of the row that was read last.
+	time   float64
+	step   int32
+	values []float64 // of each sensor
+
 	seen     map[[6]string]int // line at which each wafer begins
 	next     *Wafer            // begun, as its first row ended the wafer before
 	problems Problems
@@ -119,6 +124,7 @@ func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error)
 	if len(reader.problems.List) > 0 {
 		return nil, &reader.problems
 	}
+	reader.values = make([]float64, len(reader.sensors))
 	return reader, nil
 }
 
@@ -202,15 +208,9 @@ func (r *Reader) row(record []string) *Wafer {
 		r.problem(r.line(), "", fmt.Sprintf("wafer %s has more than %d rows or %d points: split it", t.Context, tchart.MaxRows, tchart.MaxPoints))
 		return nil
 	}
-	seconds, _ := parseTime(record[r.columns[timeRole]])
-	t.Time = append(t.Time, seconds)
-	step := int64(1)
-	if at := r.columns[stepRole]; at >= 0 {
-		step, _ = strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32)
-	}
-	t.Step = append(t.Step, int32(step))
-	for i, at := range r.sensors {
-		t.Values[i] = append(t.Values[i], r.number(record, at))
+	t.Time, t.Step = append(t.Time, r.time), append(t.Step, r.step)
+	for i, v := range r.values {
+		t.Values[i] = append(t.Values[i], v)
 	}
 	return done
 }
@@ -250,6 +250,13 @@ func (r *Reader) begin(record []string) {
 	}
 	w.Trace.SVIDs = slices.Clone(r.svids)
 	w.Trace.Values = make([][]float64, len(r.svids))
+	if r.next != nil { // it most likely has as many rows as the one before
+		rows := len(r.next.Trace.Time)
+		w.Trace.Time, w.Trace.Step = make([]float64, 0, rows), make([]int32, 0, rows)
+		for i := range w.Trace.Values {
+			w.Trace.Values[i] = make([]float64, 0, rows)
+		}
+	}
 	r.next = w
 	if w.Trace.Context == "" {
 		r.problem(r.line(), r.names[runRole], "is empty: give the wafer a name")
@@ -266,28 +273,27 @@ func (r *Reader) begin(record []string) {
 	r.seen[w.key] = r.line()
 }
 
-// check reports every problem of a row's numbers.
+// check reads a row's numbers, and reports every problem of them.
 func (r *Reader) check(record []string) bool {
 	before := len(r.problems.List)
-	if v, ok := parseTime(record[r.columns[timeRole]]); !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+	var ok bool
+	if r.time, ok = parseTime(record[r.columns[timeRole]]); !ok || math.IsNaN(r.time) || math.IsInf(r.time, 0) {
 		r.fieldProblem(record, r.columns[timeRole], r.names[timeRole], "is not a time: write seconds, as 12.5, or a timestamp, as 2026-03-01T12:00:00Z")
 	}
+	r.step = 1
 	if at := r.columns[stepRole]; at >= 0 {
-		if _, err := strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32); err != nil {
+		step, err := strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32)
+		if err != nil {
 			r.fieldProblem(record, at, r.names[stepRole], "is not a recipe step: write an integer")
 		}
+		r.step = int32(step)
 	}
 	for i, at := range r.sensors {
-		if _, ok := parse(record[at]); !ok {
+		if r.values[i], ok = parse(record[at]); !ok {
 			r.fieldProblem(record, at, r.svids[i], "is not a number: write one as 12.5, leave it empty if missing, or ignore the column if it is no sensor")
 		}
 	}
 	return len(r.problems.List) == before && !r.problems.More
-}
-
-func (r *Reader) number(record []string, at int) float64 {
-	v, _ := parse(record[at])
-	return v
 }
 
 func (r *Reader) fieldProblem(record []string, at int, column, what string) {

@@ -263,11 +263,19 @@ func ReportRows(ctx context.Context, b *testing.B, published []time.Time, text f
 		began := float64(at.UnixMicro()) / 1000
 		dom, painted = append(dom, row[0]-began), append(painted, row[1]-began)
 	}
-	for name, took := range map[string][]float64{"dom": dom, "painted": painted} {
-		slices.Sort(took)
-		b.ReportMetric(took[len(took)/2], name+"-p50-ms")
-		b.ReportMetric(took[len(took)*99/100], name+"-p99-ms")
-		b.ReportMetric(took[len(took)-1], name+"-max-ms")
-	}
+	ReportTimes(b, "dom", dom)
+	ReportTimes(b, "painted", painted)
 	b.ReportMetric(0, "ns/op") // mostly what is between them
+}
+
+// ReportTimes reports the median, the 99th percentile and the greatest of times in ms.
+func ReportTimes(b *testing.B, name string, took []float64) {
+	b.Helper()
+	if len(took) == 0 {
+		b.Fatalf("nothing was measured of %s", name)
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], name+"-p50-ms")
+	b.ReportMetric(took[len(took)*99/100], name+"-p99-ms")
+	b.ReportMetric(took[len(took)-1], name+"-max-ms")
 }

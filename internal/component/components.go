@@ -13,16 +13,18 @@ import (
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
+//go:embed axe/package.json axe/package-lock.json dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js mkdocs/requirements.txt moto/requirements.txt numpy/requirements.txt secsgem/requirements.txt tables/requirements.txt tennessee/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
 const (
+	axeVersion           = "4.14.1"
 	dynamoDBLocalVersion = "3.1.0"
 	dynaliteVersion      = "4.0.0"
 	mkdocsVersion        = "9.8.2" // of Material for MkDocs, with MkDocs 1.6.1
 	motoVersion          = "5.2.5"
-	numpyVersion         = "2.4.6"  // with SciPy
+	numpyVersion         = "2.4.6" // with SciPy
+	secsgemVersion       = "0.3.0"
 	tablesVersion        = "26.0.1" // of PyArrow, with pandas, DuckDB and NATS' client
 	tennesseeVersion     = "0.2.0"
 	cassandraVersion     = "5.0.5"
@@ -72,6 +74,19 @@ func Dynalite() Component {
 	}
 }
 
+// Axe is axe-core, the accessibility rules, as node_modules/axe-core/axe.min.js of its folder. It can't be started: a browser runs it.
+func Axe() Component {
+	return Component{
+		Name: "axe-core", Version: axeVersion, key: "axe", tools: []string{"npm"},
+		fetch: func(ctx context.Context, dir string) error {
+			if err := unpack(dir, "axe/package.json", "axe/package-lock.json"); err != nil {
+				return err
+			}
+			return command(ctx, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		},
+	}
+}
+
 // Moto is a server of many AWS APIs, CloudFormation among them: a second opinion on templates, tags and queues. Its folder has a
 // Python with cfn-lint as well.
 func Moto() Component {
@@ -111,6 +126,15 @@ func Tables() Component {
 	return Component{
 		Name: "PyArrow", Version: tablesVersion, key: "tables", tools: []string{"python3"},
 		fetch: pythonWith("tables/requirements.txt"),
+	}
+}
+
+// SECSGEM is a Python with the library secsgem, in python/bin of its folder: GEM equipment that is independent of our host. It
+// can't be started.
+func SECSGEM() Component {
+	return Component{
+		Name: "secsgem", Version: secsgemVersion, key: "secsgem", tools: []string{"python3"},
+		fetch: pythonWith("secsgem/requirements.txt"),
 	}
 }
 

@@ -78,7 +78,7 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 		}
 		c, err := openKube(ctx, s, o, cloud)
 		if err != nil {
-			return []nodes.Check{promisedByArgs(s.EC2)}, nil //nolint:nilerr // part 2 tells
+			return promisedByKinds(s.EC2), nil //nolint:nilerr // part 2 tells
 		}
 		return checkPromised(ctx, s, cloud, c), nil
 	})

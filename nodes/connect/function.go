@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -46,7 +47,24 @@ func FunctionLookup(env setting.Lookup, own ...string) (setting.Lookup, error) {
 			problems = append(problems, setting.Problem{Setting: name, Fix: "leave it out of " + SettingsVar + ": the function's environment sets it, by a parameter of the stack"})
 		}
 	}
+	problems = append(problems, poolsOfFunctions(values)...)
 	return Sources{Env: env, File: values, FileName: SettingsVar}.Lookup, setting.Problems(problems, nil)
+}
+
+// poolsOfFunctions are the problems of pools that a function may not launch: the stack's policy permits one launch template.
+func poolsOfFunctions(values map[string]string) []setting.Problem {
+	only := func(name string) (string, bool) { v, ok := values[name]; return v, ok && name == nodes.PoolsSetting }
+	policy, _ := nodes.PolicyFromEnv(only) // what is wrong with it is told when all settings are read
+	var out []setting.Problem
+	for _, pool := range policy.Pools {
+		if pool.Launch.Template != "" {
+			out = append(out, setting.Problem{
+				Setting: nodes.PoolsSetting + "[" + pool.Name + "].launch.template", Value: pool.Launch.Template,
+				Fix: "leave it out: the stack's policy permits launches from its own launch template only",
+			})
+		}
+	}
+	return out
 }
 
 // NotForFunctions returns why a function can't use a setting, "" if it can.

@@ -40,7 +40,8 @@ func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{Where: stores.Where, closers: stores.closers}
-	p.Config = nodes.Config{Policy: s.Policy, Store: stores.Store, EventLog: stores.EventLog, Clock: o.Clock, Template: s.EC2.Template()}
+	p.Config = nodes.Config{Policy: s.Policy, Store: stores.Store, EventLog: stores.EventLog, Clock: o.Clock,
+		Template: s.EC2.Template(), Templates: s.EC2.Templates()}
 	if err := p.open(ctx, s, o); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -151,10 +152,25 @@ func (d *Deciders) fit(p nodes.Policy) (*fit.Fit, error) {
 		}
 		d.catalogs[p.InstanceTable] = catalog
 	}
-	if _, err := catalog.Only(p.InstanceTypes); err != nil && p.Sizing == nodes.SizingFit {
+	if err := offered(catalog, p); err != nil && p.Sizing == nodes.SizingFit {
 		return nil, err
 	}
 	return fit.New(fit.Config{Catalog: catalog, Labels: p.NodeLabels, Taints: p.NodeTaints, MaxPods: p.NodeMaxPods}), nil
+}
+
+// offered reports the types of the policy and its pools that a table lacks.
+func offered(c fit.Catalog, p nodes.Policy) error {
+	if len(p.Pools) == 0 {
+		_, err := c.Only(p.InstanceTypes)
+		return err
+	}
+	var errs []error
+	for _, name := range p.PoolNames() {
+		if _, err := c.Only(p.In(name).InstanceTypes); err != nil {
+			errs = append(errs, fmt.Errorf("pool %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // price tells prices by a table.

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -56,7 +57,8 @@ func (s Sources) find(name string) (value, source string, ok bool) {
 // Set reports whether a setting was given at all, be it as its default.
 func (s Sources) Set(name string) bool { return s.Source(name) != "default" }
 
-// ReadFile reads settings from a YAML file: one mapping from names to values, a list for a setting of several values. Names are
+// ReadFile reads settings from a YAML file: one mapping from names to values, a list for a setting of several values, a list of mappings
+// for POOLS. Schema describes it. Names are
 // those of the environment, or of the flags: CPU_UP and cpu-up are the same. The error lists every name that is not among known,
 // with the one that was probably meant, and every value that is neither one value nor a list.
 func ReadFile(name string, known []string) (map[string]string, error) {
@@ -106,6 +108,9 @@ func parseFile(data []byte, known []string) (map[string]string, error) {
 			continue
 		}
 		v, ok := scalar(raw[key])
+		if _, list := raw[key].([]any); list && env == nodes.PoolsSetting {
+			v, ok = asText(raw[key])
+		}
 		if !ok {
 			problem(key, "write one value, or a list of values")
 			continue
@@ -113,6 +118,12 @@ func parseFile(data []byte, known []string) (map[string]string, error) {
 		out[env] = v
 	}
 	return out, setting.Problems(problems, nil)
+}
+
+// asText returns a value with parts as it is written in the environment: as JSON.
+func asText(v any) (string, bool) {
+	text, err := json.Marshal(v)
+	return string(text), err == nil
 }
 
 // scalar returns a value as one would write it in the environment.

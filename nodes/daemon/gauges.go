@@ -37,6 +37,7 @@ func (g gauges) collect() {
 	g.collectRecord()
 	g.collectInterruptions()
 	g.collectWorkers()
+	g.collectPools()
 }
 
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
@@ -158,6 +159,21 @@ func (g gauges) collectWorkers() {
 		seen = g.seen.nodesAt
 	}
 	g.gauge("workers_seen_timestamp_seconds", "When the workers were last seen by both cloud and cluster, as a Unix time.", unix(seen))
+}
+
+// collectPools sends the pools, with the workers as they were last seen.
+func (g gauges) collectPools() {
+	if g.seen.instancesAt.IsZero() || g.seen.record == nil {
+		return
+	}
+	o := nodes.Observation{Fleet: nodes.Match(g.seen.instances, g.seen.nodes), Interruptions: g.seen.open}
+	for _, pool := range explain.Pools(g.policy, o, *g.seen.record, g.now) {
+		g.gauge("pool_nodes", "Workers and launches in flight that count against a pool's limits.", float64(pool.Nodes), "pool", pool.Name)
+		g.gauge("pool_backoff_seconds_left", "What is left of a pool's back-off after failed scale-ups.", float64(pool.Backoff), "pool", pool.Name)
+		if p, _ := g.policy.PoolNamed(pool.Name); p.Limits.Nodes > 0 {
+			g.gauge("pool_max_nodes", "Most nodes of a pool; absent without a limit.", float64(p.Limits.Nodes), "pool", pool.Name)
+		}
+	}
 }
 
 func (g gauges) priceOf(in nodes.Instance) (float64, bool) {

@@ -21,14 +21,43 @@ func (c *Cloud) Check(ctx context.Context) []nodes.Check {
 	k.identity()
 	workers := k.describeInstances()
 	subnets := k.subnets()
+	if len(c.c.Pools) == 0 {
+		k.kindOfNodes(subnets)
+	}
+	for _, pool := range c.c.Pools {
+		k.pool(pool, subnets)
+	}
+	k.onWorker(workers)
+	if len(c.c.Pools) == 0 {
+		k.join()
+	}
+	return k.out
+}
+
+// kindOfNodes tries what launching nodes of one kind needs.
+func (k *checker) kindOfNodes(subnets []nodes.Subnet) {
 	k.template()
 	k.instanceTypes()
 	for _, s := range subnets {
 		k.launch(s)
 	}
-	k.onWorker(workers)
-	k.join()
-	return k.out
+}
+
+// pool tries what launching nodes of a pool needs, in its zones. Each check names the pool.
+func (k *checker) pool(pool nodes.Pool, subnets []nodes.Subnet) {
+	of := &checker{Cloud: &Cloud{k.api, k.c.In(pool)}, ctx: k.ctx, of: pool.Name}
+	if len(pool.Zones) > 0 {
+		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s nodes.Subnet) bool { return !slices.Contains(pool.Zones, s.Zone) })
+	}
+	if len(subnets) == 0 {
+		of.out = append(of.out, nodes.Check{Name: "subnets", Detail: "none of its zones has a subnet: " + strings.Join(pool.Zones, ", "), Fix: "correct zones, or add a subnet there"})
+	}
+	of.kindOfNodes(subnets)
+	of.join()
+	for _, c := range of.out {
+		c.Name = "pool " + pool.Name + ": " + c.Name
+		k.out = append(k.out, c)
+	}
 }
 
 type checker struct {
@@ -36,6 +65,7 @@ type checker struct {
 	ctx  context.Context
 	out  []nodes.Check
 	arch []string // of the image; empty if unknown
+	of   string   // pool; "" without pools
 }
 
 func (k *checker) add(name string, err error, fix, detail string, args ...any) {
@@ -180,7 +210,7 @@ func (k *checker) launch(s nodes.Subnet) {
 			var in *ec2.RunInstancesInput
 			in, err = k.runInput(k.ctx, nodes.LaunchRequest{
 				Token: "muster-doctor", Cluster: k.c.Cluster, ActionID: "doctor", Template: k.c.Template(),
-				Offering: nodes.Offering{Zone: s.Zone, Subnet: s.ID, Type: k.c.InstanceTypes[0], Market: m},
+				Offering: nodes.Offering{Zone: s.Zone, Subnet: s.ID, Type: k.c.InstanceTypes[0], Market: m, Pool: k.of},
 			})
 			if err == nil {
 				in.DryRun = aws.Bool(true)

@@ -21,6 +21,7 @@ func (t Tag) String() string { return t.Key + "=" + t.Value }
 // The tags that Muster gives an instance besides the cluster's and Name.
 const (
 	ActionTag  = "muster.dev/action"  // ID of the action that launched it
+	PoolTag    = "muster.dev/pool"    // pool that it was launched in; absent without pools
 	OrdinalTag = "muster.dev/ordinal" // which of the action's instances it is, from 0
 )
 
@@ -44,8 +45,12 @@ type Config struct {
 
 	Queue string // URL of the SQS queue with interruption events; "": none is polled
 
+	Pools []nodes.Pool // kinds of nodes, each with launch settings of its own; none: one kind, by the settings above
+
 	InstanceTypes []string // that will be launched, for Check
 	Spot          bool     // whether Spot will be used, for Check
+
+	policy nodes.Policy // what pools leave to the settings
 
 	Region    string            // "": as the SDK finds it
 	Endpoints map[string]string // URL by service (ec2, ssm, secretsmanager, sqs, sts; "" for all); nil: AWS's
@@ -100,6 +105,7 @@ func ConfigFromEnv(lookup setting.Lookup) (Config, error) {
 	policy, _ := nodes.PolicyFromEnv(lookup) // what is wrong with it, nodes reports
 	c.Cluster, c.InstanceTypes, c.Spot = policy.Cluster, policy.InstanceTypes, policy.Spot
 	c.Join.Labels, c.Join.Taints = extras(policy)
+	c.Pools, c.policy = policy.Pools, policy
 	c.Region, _ = lookup("AWS_REGION")
 	for service, env := range endpointEnvs {
 		if v, ok := lookup(env); ok && v != "" {
@@ -142,6 +148,25 @@ func (c Config) problems() []setting.Problem {
 		check(subnetID.MatchString(id), "SUBNET_IDS", id, "write subnet IDs separated by commas, for example subnet-0a1b2c3d4e5f60718")
 	}
 	check(len(c.SubnetIDs) == 0 || c.SubnetTag.Key == "", "SUBNET_TAG", c.SubnetTag.String(), "set SUBNET_IDS or SUBNET_TAG, not both")
+	out = append(out, c.launchProblems()...)
+	if c.Queue != "" {
+		u, err := url.Parse(c.Queue)
+		check(err == nil && strings.Trim(u.Path, "/") != "", "INTERRUPTION_QUEUE", c.Queue, "write the queue's URL, for example https://sqs.eu-central-1.amazonaws.com/123456789012/muster")
+	}
+	return out
+}
+
+// launchProblems are those of what instances boot from: of each pool, if there are some, else of the settings alone.
+func (c Config) launchProblems() []setting.Problem {
+	if len(c.Pools) > 0 {
+		return c.poolProblems()
+	}
+	var out []setting.Problem
+	check := func(ok bool, env, value, fix string) {
+		if !ok {
+			out = append(out, setting.Problem{Setting: env, Value: value, Fix: fix})
+		}
+	}
 	check(c.LaunchTemplate != "" || c.AMI != "", "LAUNCH_TEMPLATE", "", "name a launch template, or an image by AMI_ID")
 	check(c.AMI == "" || amiID.MatchString(c.AMI), "AMI_ID", c.AMI, "write the ID of an image, for example ami-0a1b2c3d4e5f60718")
 	check((c.LaunchTemplate == "") == (c.LaunchTemplateVersion == "") && (c.LaunchTemplateVersion == "" || versionNo.MatchString(c.LaunchTemplateVersion)),
@@ -150,12 +175,7 @@ func (c Config) problems() []setting.Problem {
 		check(groupID.MatchString(id), "SECURITY_GROUP_IDS", id, "write the IDs of security groups separated by commas, for example sg-0a1b2c3d4e5f60718")
 	}
 	check(c.LaunchTemplate != "" || len(c.SecurityGroups) > 0, "SECURITY_GROUP_IDS", "", "without LAUNCH_TEMPLATE nodes need security groups in which they reach the K3s server")
-	out = append(out, c.userDataProblems()...)
-	if c.Queue != "" {
-		u, err := url.Parse(c.Queue)
-		check(err == nil && strings.Trim(u.Path, "/") != "", "INTERRUPTION_QUEUE", c.Queue, "write the queue's URL, for example https://sqs.eu-central-1.amazonaws.com/123456789012/muster")
-	}
-	return out
+	return append(out, c.userDataProblems()...)
 }
 
 func (c Config) userDataProblems() []setting.Problem {

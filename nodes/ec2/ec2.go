@@ -156,6 +156,8 @@ func (c *Cloud) instance(i types.Instance) (nodes.Instance, error) {
 			out.ControlPlane = true
 		case tag.Key == ActionTag:
 			out.ActionID = tag.Value
+		case tag.Key == PoolTag:
+			out.Pool = tag.Value
 		}
 	}
 	return out, nil

@@ -107,6 +107,9 @@ func (c *Cloud) instanceTags(req nodes.LaunchRequest) []types.Tag {
 	} {
 		out = append(out, types.Tag{Key: aws.String(t.Key), Value: aws.String(t.Value)})
 	}
+	if req.Offering.Pool != "" {
+		out = append(out, types.Tag{Key: aws.String(PoolTag), Value: aws.String(req.Offering.Pool)})
+	}
 	return out
 }
 

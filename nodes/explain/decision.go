@@ -89,7 +89,7 @@ func (p *page) decision(s nodes.Snapshot) {
 	}
 	switch d.Action {
 	case nodes.ScaleUp:
-		p.line("  to launch: %s", Count(d.Nodes, "node"))
+		p.line("  to launch: %s%s", Count(d.Nodes, "node"), prefixed(" in pool ", d.Pool))
 		for _, id := range d.Replaces {
 			p.line("  it replaces: %s, which goes once the node is Ready and its pods fit", id)
 		}
@@ -150,7 +150,8 @@ func prefixed(prefix, s string) string {
 }
 
 // groups are the paths in the order in which they are shown, and what each is for.
-var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"consolidate", "consolidate"}}
+var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"consolidate", "consolidate"},
+	{"pool", "launch in a pool"}}
 
 func (p *page) gates(gates []nodes.Gate) {
 	var rows [][]cell
@@ -241,6 +242,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonCancels:         "The nodes of an open scale-down are needed again: it is cancelled.",
 		nodes.ReasonBackoff:         "Scale-ups have failed; the next try waits.",
 		nodes.ReasonMaxWorkers:      "As many workers as MAX_WORKERS allows are there.",
+		nodes.ReasonPoolLimit:       "No pool whose nodes would run the pods may launch one within its limits.",
 		nodes.ReasonIdleTooShort:    "The cluster is idle, but not yet for IDLE_DOWN_SEC.",
 		nodes.ReasonPodsPending:     "CPU is low, but pods are pending.",
 		nodes.ReasonCooldownDown:    "The last action ended less than COOLDOWN_DOWN_SEC ago.",

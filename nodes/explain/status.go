@@ -23,6 +23,7 @@ type Status struct {
 	Waits         []Wait               `json:"waits"`             // cooldowns and back-offs that are not over
 	Seen          *Seen                `json:"seen,omitempty"`    // nil: nobody has looked yet
 	Zones         []Zone               `json:"zones"`
+	Pools         []Pool               `json:"pools,omitempty"` // absent without pools, or before anybody has looked
 	Workers       []Worker             `json:"workers"`
 	Interruptions []Interruption       `json:"interruptions"`
 	Removals      []nodes.Removal      `json:"removals"`
@@ -86,6 +87,18 @@ type Zone struct {
 	Pods     int    `json:"pods"`
 }
 
+// Pool is a pool with what counts against its limits: workers, and launches in flight.
+type Pool struct {
+	Name     string `json:"name"`
+	Weight   int    `json:"weight"`
+	Nodes    int    `json:"nodes"`
+	Spot     int    `json:"spot"` // of them
+	Limits   string `json:"limits"`
+	Failures int    `json:"failures,omitempty"`       // scale-ups that failed in a row
+	Backoff  int64  `json:"backoffSeconds,omitempty"` // until the next
+	Differs  string `json:"differs,omitempty"`        // how its nodes differ from what it says
+}
+
 // Worker is one worker.
 type Worker struct {
 	Instance string       `json:"instance"`
@@ -96,6 +109,7 @@ type Worker struct {
 	State    string       `json:"state"` // Ready, Cordoned, NotReady, Joining, Launched since the others were seen, or the instance's own
 	Age      int64        `json:"ageSeconds"`
 	Pods     int          `json:"pods"`
+	Pool     string       `json:"pool,omitempty"`
 	Note     string       `json:"note,omitempty"`
 }
 
@@ -200,7 +214,7 @@ func action(in Input, r nodes.Record) *Action {
 		}
 		a.Left = since + seconds(in.Policy.JoinTimeout) - in.Now.Unix()
 		n := len(r.ScaleUpInstanceIDs)
-		a.What = fmt.Sprintf("%d of %d launched", n, r.ScaleUpRequested)
+		a.What = fmt.Sprintf("%d of %d launched%s", n, r.ScaleUpRequested, prefixed(" in pool ", r.ScaleUpPool))
 		if n < r.ScaleUpRequested {
 			a.Phase = "launching"
 			if i := r.ScaleUpIntent; i != nil {
@@ -267,6 +281,7 @@ func (s *Status) see(in Input) {
 	}
 	d := in.Last.Decision
 	s.LastDecision = &d
+	s.Pools = Pools(in.Policy, o, in.Record, in.Now)
 	zones := map[string]*Zone{}
 	known := map[string]bool{}
 	for _, w := range o.Fleet {
@@ -285,7 +300,7 @@ func (s *Status) see(in Input) {
 			continue
 		}
 		at := l.Request.Offering
-		x := worker(nodes.Worker{Instance: nodes.Instance{ID: l.InstanceID, Zone: at.Zone, Type: at.Type, Market: at.Market, LaunchedAt: time.Unix(l.Launched, 0)}}, in)
+		x := worker(nodes.Worker{Instance: nodes.Instance{ID: l.InstanceID, Zone: at.Zone, Type: at.Type, Market: at.Market, Pool: at.Pool, LaunchedAt: time.Unix(l.Launched, 0)}}, in)
 		x.State = "Launched"
 		s.Workers = append(s.Workers, x)
 	}
@@ -318,9 +333,27 @@ func (s *Status) see(in Input) {
 	slices.SortFunc(s.Zones, func(a, b Zone) int { return cmp.Compare(a.Zone, b.Zone) })
 }
 
+// Pools describes the pools of a policy; nil without pools.
+func Pools(p nodes.Policy, o nodes.Observation, r nodes.Record, now time.Time) []Pool {
+	uses := nodes.PoolUses(p, o, r, nil)
+	var out []Pool
+	for _, pool := range p.Pools {
+		use, kept := uses[pool.Name], r.PoolState(pool.Name)
+		x := Pool{Name: pool.Name, Weight: pool.Weight, Nodes: use.Nodes, Spot: use.Spot, Limits: pool.Limits.String(), Failures: kept.ScaleUpFailures}
+		if kept.BackoffUntilEpoch != 0 {
+			x.Backoff = max(kept.BackoffUntilEpoch-now.Unix(), 0)
+		}
+		if kept.TemplateSeen != nil {
+			x.Differs = kept.TemplateSeen.Text()
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
 func worker(w nodes.Worker, in Input) Worker {
 	i := w.Instance
-	out := Worker{Instance: i.ID, Zone: dash(i.Zone), Type: i.Type, Market: i.Market, State: State(w)}
+	out := Worker{Instance: i.ID, Zone: dash(i.Zone), Type: i.Type, Market: i.Market, State: State(w), Pool: in.Policy.PoolOf(i.Pool)}
 	if !i.LaunchedAt.IsZero() {
 		out.Age = max(seconds(in.Now.Sub(i.LaunchedAt)), 0)
 	}
@@ -467,9 +500,11 @@ func (p *page) fleet(s Status) {
 	m := s.Seen.Readings
 	p.line("  CPU %s, pending pods %s", reading(m.CPU), ifThen(m.Pending.Known, fmt.Sprint(m.Pending.Value), "missing"))
 	if len(s.Workers) == 0 {
+		p.pools(s.Pools)
 		p.line("  none")
 		return
 	}
+	p.pools(s.Pools)
 	var rows [][]cell
 	var all Zone
 	count := func(n int, color string) cell { return colored(ifThen(n > 0, color, dim), fmt.Sprint(n)) }
@@ -495,9 +530,33 @@ func (p *page) fleet(s Status) {
 	for _, w := range s.Workers {
 		rows = append(rows, []cell{c(w.Zone), c(w.Instance), colored(stateColor(w.State), w.State), c(age(w.Age)), c(w.Type), c(string(w.Market)), num(w.Pods),
 			c(ifThen(w.Node == w.Instance, "", w.Node)), c(w.Note)})
+		if len(s.Pools) > 0 {
+			last := len(rows) - 1
+			rows[last] = append([]cell{c(dash(w.Pool))}, rows[last]...)
+		}
 	}
 	headings := []string{"ZONE", "INSTANCE", "STATE", "AGE", "TYPE", "MARKET", "PODS", "NODE", "NOTE"}
+	if len(s.Pools) > 0 {
+		headings = append([]string{"POOL"}, headings...)
+	}
 	p.table("  ", headings, rows)
+}
+
+// pools writes the pools, if there are some.
+func (p *page) pools(pools []Pool) {
+	if len(pools) == 0 {
+		return
+	}
+	var rows [][]cell
+	for _, x := range pools {
+		note := x.Differs
+		if x.Backoff > 0 {
+			note = fmt.Sprintf("back-off after %s: %s left%s", Count(x.Failures, "failed scale-up"), age(x.Backoff), prefixed("; ", note))
+		}
+		rows = append(rows, []cell{c(x.Name), num(x.Weight), num(x.Nodes), num(x.Spot), c(x.Limits), c(note)})
+	}
+	p.table("  ", []string{"POOL", "WEIGHT", "NODES", "SPOT", "LIMITS", "NOTE"}, rows)
+	p.line("")
 }
 
 func stateColor(state string) string {

@@ -37,6 +37,8 @@ var (
 	_ nodes.Sizer    = (*Fit)(nil)
 	_ nodes.Screener = (*Fit)(nil)
 	_ nodes.Fitter   = (*Fit)(nil)
+
+	_ nodes.PoolSizer = (*Fit)(nil)
 )
 
 // New returns a Fit.
@@ -124,7 +126,9 @@ type seen struct {
 	labels      map[string]string          // that all nodes that Muster launched have alike
 }
 
-func observe(o nodes.Observation) seen {
+// observe looks at the nodes that are there. Labels alike are those of one pool's nodes, if the policy is narrowed to one: another pool's
+// promise nothing of it.
+func observe(p nodes.Policy, o nodes.Observation) seen {
 	s := seen{allocatable: map[string]nodes.Resources{}, daemons: map[string]nodes.Resources{}}
 	for _, w := range o.Fleet {
 		n := w.Node
@@ -141,8 +145,8 @@ func observe(o nodes.Observation) seen {
 			d := s.daemons[key]
 			s.daemons[key] = nodes.Resources{MilliCPU: max(d.MilliCPU, n.Daemon.MilliCPU), Memory: max(d.Memory, n.Daemon.Memory), Pods: max(d.Pods, n.Daemon.Pods)}
 		}
-		if w.Instance.ActionID == "" {
-			continue // made by hand, perhaps otherwise
+		if w.Instance.ActionID == "" || p.Pool != "" && p.PoolOf(w.Instance.Pool) != p.Pool {
+			continue // made by hand, perhaps otherwise, or of another pool
 		}
 		if s.labels == nil {
 			s.labels = map[string]string{}
@@ -167,10 +171,12 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 	}
 	types, err := f.c.Catalog.Only(p.InstanceTypes)
 	m.complete = err == nil
-	seen := observe(o)
-	extra := seen.labels
-	maps.Copy(extra, f.c.Labels)
-	taints := f.c.Taints
+	seen := observe(p, o)
+	extra, promised, taints := seen.labels, f.c.Labels, f.c.Taints
+	if p.Pool != "" {
+		promised, taints = p.NodeLabels, p.NodeTaints
+	}
+	maps.Copy(extra, promised)
 	var actual nodes.TemplateSeen // zero: as promised
 	if o.TemplateSeen != nil {
 		actual = *o.TemplateSeen
@@ -328,7 +334,14 @@ func (f *Fit) addFleet(e *engine, q nodes.Question) (coming []*bin) {
 			b.room = nodes.Resources{} // its pods count for others' affinity all the same
 		}
 	}
+	others := f.otherPools(q)
 	for _, a := range nodes.Arriving(q.Policy, q.Observation, q.Now) {
+		if q.Policy.Pool != "" && a.Pool != q.Policy.Pool {
+			if n := others.node(a); n != nil {
+				coming = append(coming, e.addNode(n))
+			}
+			continue
+		}
 		z := slices.Index(e.m.zones, a.Zone)
 		if !listed[a.ID] {
 			z = count(a.Zone)

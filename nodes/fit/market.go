@@ -48,7 +48,7 @@ func (of *offering) stocked(p nodes.Policy, zones []string, exhausted []nodes.Ex
 	}
 	for _, mk := range markets {
 		for i, z := range zones {
-			o := nodes.Offering{Zone: z, Type: of.Name, Market: mk}
+			o := nodes.Offering{Zone: z, Type: of.Name, Market: mk, Pool: p.Pool}
 			out := slices.ContainsFunc(exhausted, func(e nodes.Exhausted) bool {
 				return e.Subnet == "" && now.Unix() < e.UntilEpoch && e.Covers(o)
 			})

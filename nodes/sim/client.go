@@ -128,10 +128,15 @@ func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
 }
 
 // Launch starts an instance. A token is bound to its first request in its zone, whether or not that got an instance.
-func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (out nodes.Instance, err error) {
+func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
+	return c.LaunchAs(ctx, req, c.state.market.joins[req.Template.ID])
+}
+
+// LaunchAs starts an instance whose user data gives its node what j says.
+func (c *Client) LaunchAs(ctx context.Context, req nodes.LaunchRequest, j Joins) (out nodes.Instance, err error) {
 	err = c.do(ctx, CloudPart, "cloud.Launch", func(ctx context.Context) error {
 		_, late := ctx.(arrivesLate)
-		in, err := c.state.market.launch(c.actor, req, late)
+		in, err := c.state.market.launch(c.actor, req, j, late)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,14 @@ type Boot struct {
 	Labels      map[string]string // that its user data gives the node
 	Taints      []nodes.Taint
 	Unplaceable bool            // no pod tolerates its taints
+	keeps       []nodes.Taint   // that pods have to tolerate
 	Allocatable nodes.Resources // zero: by its type
+}
+
+// Joins is what user data gives a node. Unlike those of a Boot, which only show, the scheduler heeds these taints.
+type Joins struct {
+	Labels map[string]string
+	Taints []nodes.Taint
 }
 
 // hardware says what the machines of a region are like.
@@ -91,6 +98,7 @@ func (f *fleet) boot(in *instance, b Boot) {
 		if in.State == nodes.StateRunning {
 			f.join(in, !b.NeverReady)
 			in.node.Labels, in.node.Taints, in.node.closed = b.Labels, b.Taints, b.Unplaceable
+			in.node.keeps = b.keeps
 			if b.Allocatable.Pods > 0 {
 				in.node.Allocatable = b.Allocatable
 			}

@@ -29,8 +29,9 @@ type node struct {
 	instance   *instance
 	readySince time.Time
 	claims     []string
-	byHand     bool // a person cordoned it
-	closed     bool // no pod tolerates its taints
+	byHand     bool          // a person cordoned it
+	closed     bool          // no pod tolerates its taints
+	keeps      []nodes.Taint // that pods have to tolerate
 	kube       nodeTraits
 }
 

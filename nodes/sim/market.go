@@ -26,7 +26,8 @@ type market struct {
 	time    *timeline
 	ledger  *ledger
 	fleet   *fleet
-	visible time.Duration // how long a new instance is not listed
+	joins   map[string]Joins // by launch template
+	visible time.Duration    // how long a new instance is not listed
 
 	tokens    map[string]*tokenUse
 	launches  int
@@ -41,7 +42,7 @@ type tokenUse struct {
 }
 
 // launch starts an instance for a client. A token is bound to its first request in its zone, whether or not that got an instance.
-func (m *market) launch(actor string, req nodes.LaunchRequest, late bool) (*instance, error) {
+func (m *market) launch(actor string, req nodes.LaunchRequest, j Joins, late bool) (*instance, error) {
 	now, zone := m.time.now, req.Offering.Zone
 	use := m.use(req)
 	switch {
@@ -61,12 +62,12 @@ func (m *market) launch(actor string, req nodes.LaunchRequest, late bool) (*inst
 	}
 
 	in := m.fleet.create(nodes.Instance{
-		Type: req.Offering.Type, Zone: zone, Market: req.Offering.Market, LaunchedAt: now, ActionID: req.ActionID,
+		Type: req.Offering.Type, Zone: zone, Market: req.Offering.Market, LaunchedAt: now, ActionID: req.ActionID, Pool: req.Offering.Pool,
 	})
 	in.visibleAt = now.Add(m.visible)
 	use.instance = in
 	m.launches++
-	m.fleet.boot(in, m.nextBoot())
+	m.fleet.boot(in, m.nextBoot().from(j))
 	m.ledger.record(Entry{Actor: actor, Kind: Launched, Instance: in.ID, Request: req, Zone: zone, Facts: m.fleet.facts(in), Late: late})
 	return in, nil
 }
@@ -85,6 +86,14 @@ func (m *market) use(req nodes.LaunchRequest) *tokenUse {
 func (m *market) refuse(actor string, req nodes.LaunchRequest, kind nodes.LaunchFailure, code string) error {
 	m.ledger.record(Entry{Actor: actor, Kind: LaunchRefused, Request: req, Zone: req.Offering.Zone, Refusal: kind, Detail: code})
 	return &nodes.LaunchError{Kind: kind, Code: code, Message: "refused"}
+}
+
+// from adds what the user data gives.
+func (b Boot) from(j Joins) Boot {
+	if b.Labels == nil && b.Taints == nil {
+		b.Labels, b.Taints, b.keeps = j.Labels, j.Taints, j.Taints
+	}
+	return b
 }
 
 // nextBoot returns how the next launched instance comes up.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,8 @@ type PodSpec struct {
 	Kube     KubeTraits    // what only the Kubernetes API shows of it
 
 	Selector   map[string]string // labels that its node must have
-	Scheduling string            // nodes.Pod's; has to say the same as Selector
+	Tolerates  []nodes.Taint     // taints that don't keep it away
+	Scheduling string            // nodes.Pod's; has to say the same as Selector and Tolerates
 }
 
 // Split returns the namespace and the name of a pod; one whose Name has no namespace is in default.
@@ -59,6 +61,13 @@ type pod struct {
 
 	drainAsked   time.Time // when it was asked to give its work away; zero: it was not
 	drainAskedOn *node     // where it was then: a pod that has moved is another worker
+}
+
+// tolerated reports whether no taint of a node keeps the pod away.
+func (p *pod) tolerated(n *node) bool {
+	return !slices.ContainsFunc(n.keeps, func(t nodes.Taint) bool {
+		return t.Effect != "PreferNoSchedule" && !slices.Contains(p.Tolerates, t)
+	})
 }
 
 // evicted reports whether the pod's deletion has begun.

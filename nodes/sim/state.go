@@ -24,6 +24,10 @@ type Options struct {
 	Capacity   func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
 	BootOf     func(instance string) time.Duration // how long a new instance takes to become Ready; nil or 0: Boot
 
+	// Joins is what the user data of a launch template, by its ID, gives a node; of other templates nothing. A Boot with labels or taints of
+	// its own goes before it.
+	Joins map[string]Joins
+
 	// Watch, if it is not nil, is handed every entry when it happens, Placed and Finished ones among them, and the simulator keeps no
 	// ledger and forgets instances an hour after their end, so that it can run for months. It is called with the simulator locked.
 	Watch func(Entry)
@@ -99,7 +103,7 @@ func newState(o Options) *state {
 	s.fleet = &fleet{
 		time: s.time, ledger: s.ledger, pods: s.pods, signals: s.signals, hardware: o.hardware(), forgets: o.Watch != nil,
 	}
-	s.market = &market{time: s.time, ledger: s.ledger, fleet: s.fleet, visible: o.Visible, tokens: map[string]*tokenUse{}}
+	s.market = &market{time: s.time, ledger: s.ledger, fleet: s.fleet, visible: o.Visible, tokens: map[string]*tokenUse{}, joins: o.Joins}
 	s.store = &store{record: nodes.NewRecord(o.Policy.Cluster), items: map[string]nodes.Interruption{}}
 	s.events = &eventLog{keys: map[string]bool{}}
 	s.objects = &objects{replicas: map[string]int{}}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"exactly one of the racing writers gets the lease", oneLease},
 		{"exactly one of the racing begins wins", oneBegin},
 		{"as many racing begins win as actions may be open", severalBegins},
+		{"what the record says of pools is kept", pools},
 		{"racing appends are neither lost nor doubled", appends},
 		{"a lost reply is recognised by applying again", lostReply},
 		{"a stale fence is refused for every write", staleFence},
@@ -139,6 +141,27 @@ func severalBegins(t *testing.T, open Open) {
 	}
 	if r.ActionID() != last.ID() || !r.Targets(last.ScaleDownTargetInstanceIDs[0]) || len(r.Actions()) != 1 || r.SchemaVersion > 1 {
 		t.Errorf("with one left the record is %+v", r)
+	}
+}
+
+// pools keeps what the record says of pools, in a version that a program without them refuses.
+func pools(t *testing.T, open Open) {
+	fence := lease(t, open)
+	s, _ := open(t)
+	seen := nodes.TemplateSeen{Template: "f", InstanceID: "i-1", Lacks: []string{"team=batch"}, Sizes: map[string]nodes.Resources{"m": {MilliCPU: 2000}}}
+	must(t, s, nodes.NoteTemplate{Fence: fence, Pool: "batch", Seen: seen})
+	must(t, s, nodes.BeginScaleUp{Fence: fence, ActionID: "up", Now: start, Requested: 1, Pool: "batch"})
+	other, _ := open(t)
+	r, err := other.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ScaleUpPool != "batch" || r.SchemaVersion != 3 || !reflect.DeepEqual(r.PoolState("batch").TemplateSeen, &seen) {
+		t.Errorf("read back: pool %q, version %d, %+v", r.ScaleUpPool, r.SchemaVersion, r.PoolStates)
+	}
+	must(t, s, nodes.FailScaleUp{Fence: fence, ActionID: "up", Now: start, Backoff: time.Minute})
+	if r, err = other.Load(t.Context()); err != nil || r.PoolState("batch").BackoffUntilEpoch != start.Add(time.Minute).Unix() || r.ScaleUpPool != "" {
+		t.Errorf("after a failure: %+v, %v", r.PoolStates, err)
 	}
 }
 

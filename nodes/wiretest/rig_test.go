@@ -23,6 +23,7 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/prom"
@@ -96,6 +97,10 @@ func build(t testing.TB, change ...func(*set)) *rig {
 		Cluster: s.policy.Cluster, LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataTemplate,
 		InstanceTypes: s.policy.InstanceTypes, Spot: s.policy.Spot,
 	}
+	if len(s.policy.Pools) > 0 { // by Muster's user data, whose labels and taints the region's machines take
+		ec2Config.Pools, ec2Config.UserData = s.policy.Pools, ec2.UserDataK3s
+		ec2Config.Join = ec2.Join{Server: "https://10.0.0.10:6443", TokenRef: "ssm:/muster/prod/agent-token"}
+	}
 	url := g.serve(toAWS, g.aws)
 	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(aws.Config{
 		Region: "local", BaseEndpoint: &url, Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""),
@@ -116,8 +121,13 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	g.store, g.eventLog = s.store(g)
 
 	ids := 0
-	g.r, err = nodes.New(nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
-		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }})
+	config := nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
+		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }}
+	if len(s.policy.Pools) > 0 {
+		f := fit.New(fit.Config{})
+		config.Templates, config.Sizer, config.Fitter, config.Screener, config.Appraiser = ec2Config.Templates(), f, f, f, f
+	}
+	g.r, err = nodes.New(config)
 	g.must(err)
 	return g
 }

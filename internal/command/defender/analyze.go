@@ -42,7 +42,8 @@ func newAnalyze() *cobra.Command {
 			"They have a column for the name of the run, one for the time (seconds or\n" +
 			"timestamps), one for the recipe step (an integer) and one for each sensor. By default\n" +
 			"the first three are name, Time and Step Number; columns fault (a known fault, empty\n" +
-			"if none), set and wafer are no sensors.",
+			"if none), set and wafer are no sensors. Files may be larger than the memory; for\n" +
+			"--html they are read twice.",
 		Example: "  muster defender analyze traces.csv --html report.html\n" +
 			"  muster defender analyze *.csv --strategies strategies.yaml --output json\n" +
 			"  muster defender analyze line2.csv --faults faults.json      # as defender faults list writes them\n" +
@@ -55,7 +56,8 @@ func newAnalyze() *cobra.Command {
 			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr); err != nil {
 				return command.UsageError(cmd, err)
 			}
-			r, err := analyze.Columns(cmd.Context(), set, args, columns)
+			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Details: output == "json", Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
+			r, err := analysis.Files(cmd.Context(), args)
 			if problems := new(trace.Problems); errors.As(err, &problems) {
 				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
 					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others", err)

@@ -12,14 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/ingest"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/listen"
 	"github.com/muster-dev/muster/internal/misuse"
-	"github.com/muster-dev/muster/partition"
 )
 
 // ingester is how `muster defender ingest` was asked to run.
@@ -133,15 +130,10 @@ func (o *ingester) run(ctx context.Context, cmd *cobra.Command) error {
 		return &misuse.Error{Err: err}
 	}
 	defer func() { _ = store.Close() }()
-	group, err := partition.Open(nc, defender.Group).Config(ctx)
-	if err != nil {
-		return fmt.Errorf("looking for the defenders' streams: %w: start a defender first, which creates them", err)
-	}
-	c, err := collect.New(store, nc)
+	c, err := collectorFor(ctx, nc, store)
 	if err != nil {
 		return err
 	}
-	c.For(group)
 
 	i := ingest.New(ingest.Config{Store: store, Publisher: ingest.Through(c), Defaults: o.defaults(),
 		MaxBytes: int64(o.maxMiB) << 20, AtOnce: o.atOnce})

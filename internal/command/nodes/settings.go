@@ -14,6 +14,7 @@ import (
 
 func newSettings(o Options) *cobra.Command {
 	var n *Command
+	schema := false
 	cmd := &cobra.Command{
 		Use:   "settings",
 		Short: "List every setting with its value, where that comes from, and what it means",
@@ -21,12 +22,29 @@ func newSettings(o Options) *cobra.Command {
 			"force, and whether that comes from a flag, the environment, the file or the\n" +
 			"default. It exits with 2 if anything is wrong, and says what.",
 		Example: "  muster nodes settings\n" +
-			"  muster nodes settings --config muster.yaml --max-workers 20",
+			"  muster nodes settings --config muster.yaml --max-workers 20\n" +
+			"  muster nodes settings --schema > muster.schema.json",
 		Args: command.Args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error { return n.showSettings() },
+		RunE: func(*cobra.Command, []string) error {
+			if schema {
+				return n.showSchema()
+			}
+			return n.showSettings()
+		},
 	}
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the file of --config, and nothing else")
 	n = NewCommand(o, cmd, []string{}, DaemonSettings())
 	return cmd
+}
+
+// showSchema prints the schema of a settings file.
+func (n *Command) showSchema() error {
+	text, err := connect.Schema(n.groups)
+	if err != nil {
+		return err
+	}
+	_, err = n.OutOrStdout().Write(text)
+	return err
 }
 
 // settingInForce is a setting with its value.

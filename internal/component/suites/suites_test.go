@@ -63,6 +63,30 @@ func TestWhatRanOnWhatIsCountedAndEveryFailureAndSkipIsOne(t *testing.T) {
 	}
 }
 
+func TestTheSlowestTestsAreListed(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	tally := newTally(&out)
+	err := tally.read(strings.NewReader(`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":1}
+{"Action":"pass","Package":"q","Test":"TestB/sub","Elapsed":9}
+{"Action":"pass","Package":"q","Test":"TestB","Elapsed":9.5}
+{"Action":"pass","Package":"q"}
+{"Action":"pass","Package":"p"}
+`))
+	if err == nil {
+		err = tally.report()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := tally.slowest(1), []timed{{"q", "TestB", 9.5}}; !slices.Equal(got, want) {
+		t.Errorf("the slowest is %v, want %v", got, want)
+	}
+	if flat := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " "); !strings.Contains(flat, "TestB q 9.5\nTestA p 1.0\n") {
+		t.Errorf("they are not listed in\n%s", out.String())
+	}
+}
+
 func TestAPackageThatDoesNotCompileIsAFailureThatIsShown(t *testing.T) {
 	t.Parallel()
 	shown, err := sample(t, "", "./testdata/broken", "./testdata/sample")

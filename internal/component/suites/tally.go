@@ -240,6 +240,10 @@ func (t *tally) report() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := t.reportSlowest(); err != nil {
+		return err
+	}
+
 	var failed, unfinished []string
 	for name, s := range t.packages {
 		switch s.result {

@@ -35,6 +35,7 @@ func newCompute(w *sim.Simulator, o Options) *compute {
 const (
 	actionTag  = "muster.dev/action"
 	ordinalTag = "muster.dev/ordinal"
+	poolTag    = "muster.dev/pool"
 )
 
 // ---- RunInstances
@@ -83,7 +84,7 @@ func (c *compute) runInstances(r *request) (any, error) {
 	sum := sha256.Sum256([]byte(r.Params.Encode())) // sorted by name
 	req := nodes.LaunchRequest{
 		Token:    r.get("ClientToken"),
-		Offering: nodes.Offering{Zone: zone, Subnet: r.get("SubnetId"), Type: r.get("InstanceType"), Market: market},
+		Offering: nodes.Offering{Zone: zone, Subnet: r.get("SubnetId"), Type: r.get("InstanceType"), Market: market, Pool: tagValue(tags, poolTag)},
 		Template: nodes.Template{
 			ID:      cmp.Or(r.get("LaunchTemplate.LaunchTemplateId"), r.get("LaunchTemplate.LaunchTemplateName")),
 			Version: r.get("LaunchTemplate.Version"), ImageID: r.get("ImageId"), UserDataRef: fmt.Sprintf("sha256:%x", sum),
@@ -94,7 +95,7 @@ func (c *compute) runInstances(r *request) (any, error) {
 	if tagValue(tags, c.options.Tag.Key) == c.options.Tag.Value {
 		req.Cluster = c.region.Cluster()
 	}
-	in, err := c.client.Launch(r.ctx, req)
+	in, err := c.client.LaunchAs(r.ctx, req, joinsOf(string(data)))
 	if err != nil {
 		return nil, refusal(err, req)
 	}
@@ -105,6 +106,29 @@ func (c *compute) runInstances(r *request) (any, error) {
 		m.Launch(in, cmp.Or(string(data), c.options.UserData[req.Template.ID+"/"+req.Template.Version]))
 	}
 	return runInstancesResponse{RequestID: "simulated", ID: "r-" + strings.TrimPrefix(in.ID, "i-"), Owner: account, Instances: []wireVM{c.wire(in)}}, nil
+}
+
+// joinsOf returns the labels and taints that Muster's user data gives a node: the values of two of its first lines.
+func joinsOf(userData string) sim.Joins {
+	var out sim.Joins
+	value := func(name string) []string {
+		_, rest, _ := strings.Cut(userData, "\n"+name+"='")
+		text, _, _ := strings.Cut(rest, "'")
+		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+	}
+	for _, l := range value("node_labels") {
+		name, v, _ := strings.Cut(l, "=")
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		out.Labels[name] = v
+	}
+	for _, t := range value("node_taints") {
+		rest, effect, _ := strings.Cut(t, ":")
+		key, v, _ := strings.Cut(rest, "=")
+		out.Taints = append(out.Taints, nodes.Taint{Key: key, Value: v, Effect: effect})
+	}
+	return out
 }
 
 func (c *compute) knownImage(r *request) error {
@@ -220,6 +244,9 @@ func (c *compute) tagsOf(in nodes.Instance) []Tag {
 	tags = []Tag{c.options.Tag}
 	if in.ActionID != "" {
 		tags = append(tags, Tag{actionTag, in.ActionID})
+	}
+	if in.Pool != "" {
+		tags = append(tags, Tag{poolTag, in.Pool})
 	}
 	if in.ControlPlane {
 		tags = append(tags, c.options.ServerTag)

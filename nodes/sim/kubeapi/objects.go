@@ -66,6 +66,10 @@ func nodeObject(n sim.KubeNode) *corev1.Node {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status(n.Ready), LastTransitionTime: metav1.NewTime(n.NotReadySince)}},
 		},
 	}
+	maps.Copy(out.Labels, n.Labels)
+	for _, t := range n.Taints {
+		out.Spec.Taints = append(out.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
 	if strings.HasPrefix(n.ProviderID, "aws:") { // stock nodes don't know their zone
 		out.Labels[corev1.LabelTopologyZone] = n.Zone
 	}
@@ -102,7 +106,7 @@ func podObject(k *sim.Kube, p sim.KubePod) *corev1.Pod {
 			Labels: map[string]string{podLabel: name}, Annotations: maps.Clone(p.Kube.Annotations), OwnerReferences: ownersOf(p, name),
 		},
 		Spec: corev1.PodSpec{
-			NodeName: p.Node, TerminationGracePeriodSeconds: &grace, PriorityClassName: p.Kube.PriorityClass,
+			NodeName: p.Node, NodeSelector: p.Selector, Tolerations: tolerationsOf(p), TerminationGracePeriodSeconds: &grace, PriorityClassName: p.Kube.PriorityClass,
 			Containers: []corev1.Container{{Name: "main", Image: "app", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceCPU:    *resource.NewMilliQuantity(p.MilliCPU, resource.DecimalSI),
 				corev1.ResourceMemory: *resource.NewQuantity(p.Memory, resource.BinarySI),
@@ -134,6 +138,14 @@ func podObject(k *sim.Kube, p sim.KubePod) *corev1.Pod {
 	}
 	setConditions(out, p)
 	setDeletion(k, out, p)
+	return out
+}
+
+func tolerationsOf(p sim.KubePod) []corev1.Toleration {
+	var out []corev1.Toleration
+	for _, t := range p.Tolerates {
+		out = append(out, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpEqual, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
 	return out
 }
 

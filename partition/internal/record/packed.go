@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -150,16 +152,24 @@ func inflate(data []byte, length int) ([]byte, error) {
 	if length < 0 || length > maxMapBytes {
 		return nil, fmt.Errorf("columns: inflated is %d bytes, at most %d are read", length, maxMapBytes)
 	}
+	r := inflaters.Get().(io.Reader)
+	defer inflaters.Put(r)
+	if err := r.(flate.Resetter).Reset(bytes.NewReader(data), nil); err != nil {
+		return nil, fmt.Errorf("columns: decompressing %d bytes: %w", length, err)
+	}
+
 	out := make([]byte, length)
-	r := flate.NewReader(bytes.NewReader(data))
 	if _, err := io.ReadFull(r, out); err != nil {
 		return nil, fmt.Errorf("columns: decompressing %d bytes: %w", length, err)
 	}
-	if n, _ := io.CopyN(io.Discard, r, 1); n > 0 {
+	if n, _ := r.Read(make([]byte, 1)); n > 0 {
 		return nil, fmt.Errorf("columns: more than the %d bytes that inflated says", length)
 	}
 	return out, nil
 }
+
+// inflaters are decompressors that are used again: each has a window of 32 KB.
+var inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
 
 // columnWriter appends columns.
 type columnWriter struct{ bytes []byte }
@@ -229,6 +239,13 @@ func (r *columnReader) next(column string, entry int) uint64 {
 	if r.err != nil {
 		return 0
 	}
+	// Most entries are below 128: one byte.
+	if len(r.bytes) > 0 && r.bytes[0] < 0x80 {
+		v := r.bytes[0]
+		r.bytes = r.bytes[1:]
+		return uint64(v)
+	}
+
 	v, n := binary.Uvarint(r.bytes)
 	if n <= 0 {
 		r.fail(column, entry, "not a varint of at most 64 bits")
@@ -263,29 +280,76 @@ func (r *columnReader) owner(column string, entry int) int32 {
 // could ask for IDs that share a long beginning, and so for any amount of memory.
 const maxPackedID = 1 << 10
 
+// maxPackedIDs bounds the IDs of all workers in bytes, once none is shortened: 65,536 workers
+// have IDs of 256 bytes each.
+const maxPackedIDs = 16 << 20
+
 func (r *columnReader) workers() []Process {
 	const column = "workers"
-	n := r.count(column)
-	if r.err != nil {
-		return nil
-	}
-	out := make([]Process, 0, n)
-	before := ""
-	for i := range n {
+	out := make([]Process, r.count(column))
+	var ids idReader
+	for i := range out {
 		shared, own := r.next(column, i), r.next(column, i)
-		if shared > uint64(len(before)) || own > uint64(len(r.bytes)) {
-			r.fail(column, i, "an ID has %d bytes of one of %d, and %d of %d that are left", shared, len(before), own, len(r.bytes))
+		if shared > uint64(ids.last()) || own > uint64(len(r.bytes)) {
+			r.fail(column, i, "an ID has %d bytes of one of %d, and %d of %d that are left", shared, ids.last(), own, len(r.bytes))
 		} else if shared+own > maxPackedID {
 			r.fail(column, i, "an ID of %d bytes, at most %d are read", shared+own, maxPackedID)
+		}
+		if len(ids.bytes) > maxPackedIDs {
+			r.fail(column, i, "IDs of %d bytes, at most %d are read", len(ids.bytes), maxPackedIDs)
 		}
 		if r.err != nil {
 			return nil
 		}
-		before = before[:shared] + string(r.bytes[:own])
+
+		ids.add(int(shared), r.bytes[:own])
 		r.bytes = r.bytes[own:]
-		out = append(out, Process{ID: before, Claim: r.next(column, i)})
+		out[i].Claim = r.next(column, i)
+	}
+
+	for i, id := range ids.all() {
+		out[i].ID = id
 	}
 	return out
+}
+
+// idReader puts IDs together of which each shares its beginning with the one before. All are
+// parts of one string: every worker reads those of all others with each map.
+type idReader struct {
+	bytes []byte // the IDs, one after the other
+	ends  []int  // where each ends
+}
+
+// last returns the length of the ID that was added last.
+func (r *idReader) last() int {
+	switch n := len(r.ends); n {
+	case 0:
+		return 0
+	case 1:
+		return r.ends[0]
+	default:
+		return r.ends[n-1] - r.ends[n-2]
+	}
+}
+
+// add adds an ID: so many bytes of the one before, and its own.
+func (r *idReader) add(shared int, own []byte) {
+	before := len(r.bytes) - r.last()
+	r.bytes = append(r.bytes, r.bytes[before:before+shared]...)
+	r.bytes = append(r.bytes, own...)
+	r.ends = append(r.ends, len(r.bytes))
+}
+
+func (r *idReader) all() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		joined, start := string(r.bytes), 0
+		for i, end := range r.ends {
+			if !yield(i, joined[start:end]) {
+				return
+			}
+			start = end
+		}
+	}
 }
 
 // ascending reads numbers that ascend, at most maxPlace.

@@ -156,6 +156,7 @@ func TestPackedMapFaults(t *testing.T) {
 		"an owner beyond":             {packedMap{Columns: columns(0, 0, 1, 1<<31, 0)}, "owner: entry 0"},
 		"the end missing":             {packedMap{Columns: columns(0, 0, 0, 0)}, "moves: entry -1: not a varint"},
 		"something after the end":     {packedMap{Columns: columns(0, 0, 0, 0, 0, 0, 0, 9)}, "1 bytes follow"},
+		"long IDs in all":             {packedMap{Columns: longIDs()}, "at most 16777216 are read"},
 		"a long ID":                   {packedMap{Columns: slices.Concat(columns(1, 0, maxPackedID+1), make([]byte, maxPackedID+2))}, "an ID of 1025 bytes"},
 		"no DEFLATE":                  {packedMap{Inflated: 9, Columns: []byte("nonsense")}, "decompressing"},
 		"shorter than it says":        {packedMap{Inflated: large.Inflated + 1, Columns: large.Columns}, "decompressing"},
@@ -224,11 +225,36 @@ func TestSchema2(t *testing.T) {
 	}
 }
 
+// longIDs is a column of workers in few bytes whose IDs have more than may be read in all.
+func longIDs() []byte {
+	n := uint64(maxPackedIDs/maxPackedID + 2)
+	var w columnWriter
+	w.add(n)
+	w.add(0)
+	w.add(maxPackedID)
+	w.bytes = append(w.bytes, bytes.Repeat([]byte("w"), maxPackedID)...)
+	w.add(1)
+	for range n - 1 {
+		w.add(maxPackedID)
+		w.add(0)
+		w.add(1)
+	}
+	return w.bytes
+}
+
 // BenchmarkMap measures writing and reading a map, in schema 2 and now.
 func BenchmarkMap(b *testing.B) {
 	for _, size := range []struct{ workers, slots int }{{45, 1024}, {1000, 8192}, {10_000, MaxSlots}} {
 		rng := rand.New(rand.NewPCG(7, 7))
 		a := largeMap(rng, size.workers, size.slots)
+		settled := a.Encode()
+		b.Run(fmt.Sprintf("workers=%d/settled/decode", size.workers), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := DecodeAssignment(settled); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 		moveAll(rng, a)
 		old := *a
 		old.Schema = 2

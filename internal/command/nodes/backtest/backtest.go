@@ -99,6 +99,9 @@ func (b flags) run(ctx context.Context, n *nodes.Command) error {
 		return wrong(err)
 	}
 	for _, k := range combinations {
+		if len(k.Policy.Pools) > 0 {
+			return wrong(errors.New("POOLS is set: a backtest plays one kind of nodes, by INSTANCE_TYPES; leave POOLS out"))
+		}
 		if _, err := c.Catalog.Only(k.Policy.InstanceTypes); err != nil {
 			return wrong(err)
 		}
