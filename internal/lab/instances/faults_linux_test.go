@@ -386,7 +386,7 @@ func joiningFaults() []*fault {
 		{what: "token that its role can't read", want: nodes.FaultTokenUnreadable, boot: token("/muster/absent")},
 		{what: "disk full while it joins", want: nodes.FaultDisk, boot: edit(begin, begin+"mkdir -p /etc/rancher; mount -t tmpfs -o size=4k full /etc/rancher\n")},
 		{what: "K3s version that does not exist", want: nodes.FaultInstall, boot: edit("k3s_version=''", "k3s_version='v9.9.9+k3s1'")},
-		{what: "clock a day late (see above)", want: nodes.FaultClock, boot: server("https://" + lab.Gateway + ":" + tomorrowPort)},
+		{what: "clock a day late (see below)", want: nodes.FaultClock, boot: server("https://" + lab.Gateway + ":" + tomorrowPort)},
 		{what: "no way to the server", want: nodes.FaultServer, boot: server("https://10.77.0.250:6443")},
 	}
 }
@@ -502,7 +502,7 @@ func writeFaults(t *testing.T, path string, faults []*fault) {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Faults on real nodes
 
-Written by `+"`go test ./internal/lab/instances -run RealNodes_faults -faults.all -faults.table FILE`"+`: real kubelets on machines in namespaces, one run. Settings: JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d, one tick a second. Times count from the launch or from the fault.
+Written by `+"`go test ./internal/lab/instances -run RealNodes_faults -faults.all -faults.table $PWD/docs/results/node-faults.md`"+`: real kubelets on machines in namespaces, one run. Settings: JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d, one tick a second. Times count from the launch or from the fault.
 
 | fault | named | after | repaired after |
 | --- | --- | --- | --- |
