@@ -34,8 +34,8 @@ func newPoolChooser(g *gates, in inputs, sizer PoolSizer) *poolChooser {
 	uses := PoolUses(in.p, in.o, in.r, sizer.Size)
 	for _, pool := range in.p.byWeight() {
 		a := &openPool{Pool: pool, policy: in.p.In(pool.Name), allowed: newAllowance(in.p, pool, *uses[pool.Name], sizer.Size)}
-		reach := false
-		a.o, reach = in.o.InPool(pool)
+		o, reach := in.o.InPool(pool)
+		a.o = o
 		types := a.allowed.fitting(a.policy.InstanceTypes)
 		left := in.r.PoolState(pool.Name).backoffLeft(in.now)
 		switch {
