@@ -623,5 +623,5 @@ func describe(v any) string {
 	return fmt.Sprintf("%T%+v", v, v)
 }
 
-var purposeNames = [...]string{"names", "lease names", "dead name", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell", "operators"}
+var purposeNames = [forOperators + 1]string{"names", "lease names", "dead name", "unseen claim", "claim", "join", "ID renewal", "lease renewal", "election",
+	"leader renewal", "resignation", "map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell", "operators"}
