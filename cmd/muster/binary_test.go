@@ -16,7 +16,7 @@ func TestBinary(t *testing.T) {
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/classify", "defender/trace",
-			"defender/collect", "defender/replay", "defender/ingest", "defender/export", "defender/gem", "defender/hsms", "defender/secs",
+			"defender/collect", "defender/replay", "defender/ingest", "defender/internal/cells", "defender/export", "defender/gem", "defender/hsms", "defender/secs",
 			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -115,8 +114,8 @@ func (r *Report) each(name string, f func(g *Group, w *trace.Wafer, read int64) 
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 
-	counted := &counter{Reader: file}
-	reader, err := trace.NewColumnReader(counted, filepath.Base(name), r.columns)
+	counted := &counter{file: file}
+	reader, err := r.reader(counted, name)
 	if err != nil {
 		return err
 	}
@@ -131,14 +130,35 @@ func (r *Report) each(name string, f func(g *Group, w *trace.Wafer, read int64) 
 	return nil
 }
 
-// counter counts the bytes that are read.
+// reader reads a file by what it begins with: Parquet, or else CSV.
+func (r *Report) reader(file *counter, name string) (*trace.Reader, error) {
+	const parquet = "PAR1"
+	magic := make([]byte, len(parquet))
+	if _, err := file.file.ReadAt(magic, 0); err != nil || string(magic) != parquet {
+		return trace.NewColumnReader(file, filepath.Base(name), r.columns)
+	}
+
+	info, err := file.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return trace.NewParquetReader(file, info.Size(), filepath.Base(name), r.columns)
+}
+
+// counter counts the bytes that are read of a file.
 type counter struct {
-	io.Reader
-	n atomic.Int64
+	file *os.File
+	n    atomic.Int64
 }
 
 func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
+	n, err := c.file.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (c *counter) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.file.ReadAt(p, at)
 	c.n.Add(int64(n))
 	return n, err
 }

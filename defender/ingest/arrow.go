@@ -11,6 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/muster-dev/muster/defender/internal/cells"
 )
 
 // maxArrowBytes is the most memory that an Arrow message may have decoded into.
@@ -108,7 +110,7 @@ func readArrowFile(data []byte, t *table) error {
 }
 
 // arrowCell returns a value of an array as a cell. It is not null.
-type arrowCell func(values arrow.Array, i int) cell
+type arrowCell func(values arrow.Array, i int) cells.Cell
 
 // arrowHeader gives a table its columns and returns how their values become cells, nil for those
 // that are not used.
@@ -138,7 +140,7 @@ func addArrowBatch(batch arrow.RecordBatch, t *table, convert []arrowCell) error
 			continue
 		}
 		for i := range values.Len() {
-			c := cell{}
+			c := cells.Cell{}
 			if values.IsValid(i) {
 				c = convert[at](values, i)
 			}
@@ -154,35 +156,37 @@ func addArrowBatch(batch arrow.RecordBatch, t *table, convert []arrowCell) error
 func arrowCells(of arrow.DataType) arrowCell {
 	switch of := of.(type) {
 	case *arrow.NullType:
-		return func(arrow.Array, int) cell { return cell{} }
+		return func(arrow.Array, int) cells.Cell { return cells.Cell{} }
 	case *arrow.BooleanType:
-		return func(a arrow.Array, i int) cell {
+		return func(a arrow.Array, i int) cells.Cell {
 			if a.(*array.Boolean).Value(i) {
-				return cell{kind: integer, whole: 1}
+				return cells.Cell{Kind: cells.Integer, Whole: 1}
 			}
-			return cell{kind: integer}
+			return cells.Cell{Kind: cells.Integer}
 		}
 	case *arrow.TimestampType:
 		unit := of.Unit.Multiplier()
-		return func(a arrow.Array, i int) cell { return scaledStamp(int64(a.(*array.Timestamp).Value(i)), unit) }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.ScaledStamp(int64(a.(*array.Timestamp).Value(i)), unit)
+		}
 	case *arrow.Date32Type:
-		return func(a arrow.Array, i int) cell {
-			return scaledStamp(int64(a.(*array.Date32).Value(i)), 24*time.Hour)
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.ScaledStamp(int64(a.(*array.Date32).Value(i)), 24*time.Hour)
 		}
 	case *arrow.Date64Type:
-		return func(a arrow.Array, i int) cell {
-			return scaledStamp(int64(a.(*array.Date64).Value(i)), time.Millisecond)
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.ScaledStamp(int64(a.(*array.Date64).Value(i)), time.Millisecond)
 		}
 	case *arrow.DictionaryType:
 		value := arrowCells(of.ValueType)
 		if value == nil {
 			return nil
 		}
-		return func(a arrow.Array, i int) cell {
+		return func(a arrow.Array, i int) cells.Cell {
 			d := a.(*array.Dictionary)
 			at, values := d.GetValueIndex(i), d.Dictionary()
 			if values.IsNull(at) {
-				return cell{}
+				return cells.Cell{}
 			}
 			return value(values, at)
 		}
@@ -194,37 +198,59 @@ func arrowCells(of arrow.DataType) arrowCell {
 func arrowPlain(of arrow.Type) arrowCell {
 	switch of {
 	case arrow.FLOAT64:
-		return func(a arrow.Array, i int) cell { return cell{kind: number, float: a.(*array.Float64).Value(i)} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Number, Float: a.(*array.Float64).Value(i)}
+		}
 	case arrow.FLOAT32:
-		return func(a arrow.Array, i int) cell {
-			return cell{kind: number, float: float64(a.(*array.Float32).Value(i))}
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Number, Float: float64(a.(*array.Float32).Value(i))}
 		}
 	case arrow.FLOAT16:
-		return func(a arrow.Array, i int) cell {
-			return cell{kind: number, float: float64(a.(*array.Float16).Value(i).Float32())}
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Number, Float: float64(a.(*array.Float16).Value(i).Float32())}
 		}
 	case arrow.INT8:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Int8).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Int8).Value(i))}
+		}
 	case arrow.INT16:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Int16).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Int16).Value(i))}
+		}
 	case arrow.INT32:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Int32).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Int32).Value(i))}
+		}
 	case arrow.INT64:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: a.(*array.Int64).Value(i)} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: a.(*array.Int64).Value(i)}
+		}
 	case arrow.UINT8:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Uint8).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Uint8).Value(i))}
+		}
 	case arrow.UINT16:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Uint16).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Uint16).Value(i))}
+		}
 	case arrow.UINT32:
-		return func(a arrow.Array, i int) cell { return cell{kind: integer, whole: int64(a.(*array.Uint32).Value(i))} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Integer, Whole: int64(a.(*array.Uint32).Value(i))}
+		}
 	case arrow.UINT64:
-		return func(a arrow.Array, i int) cell { return unsigned(a.(*array.Uint64).Value(i)) }
+		return func(a arrow.Array, i int) cells.Cell { return cells.Unsigned(a.(*array.Uint64).Value(i)) }
 	case arrow.STRING:
-		return func(a arrow.Array, i int) cell { return cell{kind: text, text: a.(*array.String).Value(i)} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Text, Text: a.(*array.String).Value(i)}
+		}
 	case arrow.LARGE_STRING:
-		return func(a arrow.Array, i int) cell { return cell{kind: text, text: a.(*array.LargeString).Value(i)} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Text, Text: a.(*array.LargeString).Value(i)}
+		}
 	case arrow.STRING_VIEW:
-		return func(a arrow.Array, i int) cell { return cell{kind: text, text: a.(*array.StringView).Value(i)} }
+		return func(a arrow.Array, i int) cells.Cell {
+			return cells.Cell{Kind: cells.Text, Text: a.(*array.StringView).Value(i)}
+		}
 	default:
 		return nil
 	}

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/muster-dev/muster/defender/internal/cells"
 	"github.com/muster-dev/muster/tchart"
 )
 
 // sink takes the cells of a column in their order. What is wrong with a cell it returns as
 // text, with how to put it right; then the cell isn't kept.
 type sink interface {
-	add(c cell) (wrong string)
+	add(c cells.Cell) (wrong string)
 }
 
 // constants takes a column that says the same in every row.
@@ -20,7 +21,7 @@ type constants struct {
 	told  bool // of a second value
 }
 
-func (s *constants) add(c cell) string {
+func (s *constants) add(c cells.Cell) string {
 	value := c.String()
 	if !s.begun {
 		s.value, s.begun = value, true
@@ -36,8 +37,8 @@ func (s *constants) add(c cell) string {
 // numbers takes the values of a sensor.
 type numbers struct{ values []float64 }
 
-func (s *numbers) add(c cell) string {
-	v, ok := c.asNumber()
+func (s *numbers) add(c cells.Cell) string {
+	v, ok := c.AsNumber()
 	if !ok {
 		return quoted(c.String()) + " is not a number: write one as 12.5, leave it empty if missing, or name the column in ignore-columns if it is no sensor"
 	}
@@ -48,8 +49,8 @@ func (s *numbers) add(c cell) string {
 // steps takes recipe steps.
 type steps struct{ values []int32 }
 
-func (s *steps) add(c cell) string {
-	v, ok := c.asWhole()
+func (s *steps) add(c cells.Cell) string {
+	v, ok := c.AsWhole()
 	if !ok || v < math.MinInt32 || v > math.MaxInt32 {
 		return quoted(c.String()) + " is not a recipe step: write an integer, or step-column=- if there are none"
 	}
@@ -64,7 +65,7 @@ type names struct {
 	rows  []int32 // index of each row's name
 }
 
-func (s *names) add(c cell) string {
+func (s *names) add(c cells.Cell) string {
 	name := c.String()
 	at, known := s.index[name]
 	switch {

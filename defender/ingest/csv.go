@@ -5,6 +5,8 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
+
+	"github.com/muster-dev/muster/defender/internal/cells"
 )
 
 // readCSV reads a table whose first line names the columns.
@@ -43,7 +45,7 @@ func readCSV(data []byte, t *table) error {
 			continue
 		}
 		for at, field := range record {
-			if err := t.add(at, cell{kind: text, text: field}); err != nil {
+			if err := t.add(at, cells.Cell{Kind: cells.Text, Text: field}); err != nil {
 				return err
 			}
 		}

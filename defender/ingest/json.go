@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/muster-dev/muster/defender/internal/cells"
 )
 
 // readJSON reads an array with an object for each row, or an object with an array for each
@@ -145,23 +147,23 @@ func (r *jsonReader) cell(at int) error {
 	if err != nil {
 		return err
 	}
-	var c cell
+	var c cells.Cell
 	switch v := token.(type) {
 	case nil:
 	case bool:
-		c.kind = integer
+		c.Kind = cells.Integer
 		if v {
-			c.whole = 1
+			c.Whole = 1
 		}
 	case string:
-		c = cell{kind: text, text: v}
+		c = cells.Cell{Kind: cells.Text, Text: v}
 	case json.Number:
-		if c.whole, err = strconv.ParseInt(v.String(), 10, 64); err == nil {
-			c.kind = integer
-		} else if c.float, err = v.Float64(); err == nil {
-			c.kind = number
+		if c.Whole, err = strconv.ParseInt(v.String(), 10, 64); err == nil {
+			c.Kind = cells.Integer
+		} else if c.Float, err = v.Float64(); err == nil {
+			c.Kind = cells.Number
 		} else {
-			c = cell{kind: text, text: v.String()}
+			c = cells.Cell{Kind: cells.Text, Text: v.String()}
 		}
 	default:
 		return r.unexpected(r.table.columns[at].name, token, "a number, text, true, false or null for each cell")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-dev/muster/defender/internal/cells"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -110,7 +111,7 @@ func (t *table) sinkOf(r role) sink {
 func (t *table) used(at int) bool { return len(t.columns[at].sinks) > 0 }
 
 // add gives a column its next cell. The error ends reading.
-func (t *table) add(at int, c cell) error {
+func (t *table) add(at int, c cells.Cell) error {
 	col := t.columns[at]
 	if col.rows == MaxNumbers {
 		return errTooLarge
@@ -133,7 +134,7 @@ func (t *table) add(at int, c cell) error {
 // fill adds missing cells to a column until it has rows of them.
 func (t *table) fill(at, rows int) error {
 	for t.columns[at].rows < rows {
-		if err := t.add(at, cell{}); err != nil {
+		if err := t.add(at, cells.Cell{}); err != nil {
 			return err
 		}
 	}

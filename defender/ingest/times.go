@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/defender/internal/cells"
 )
 
 // times takes the time column: timestamps, or numbers in some unit. Numbers count from the
@@ -18,35 +20,35 @@ type times struct {
 	exact  []bool  // wholes holds the number: it is an integer
 }
 
-func (s *times) add(c cell) string {
-	c = c.typed()
+func (s *times) add(c cells.Cell) string {
+	c = c.Typed()
 	const fix = ": write numbers, as 12.5, or timestamps, as 2026-03-01T12:00:00Z"
-	switch c.kind {
-	case null:
+	switch c.Kind {
+	case cells.Null:
 		return "is missing: every row needs a time"
-	case text:
-		return quoted(c.text) + " is not a time" + fix
-	case number:
-		if math.IsNaN(c.float) || math.IsInf(c.float, 0) {
+	case cells.Text:
+		return quoted(c.Text) + " is not a time" + fix
+	case cells.Number:
+		if math.IsNaN(c.Float) || math.IsInf(c.Float, 0) {
 			return c.String() + " is not a time" + fix
 		}
-	case integer, stamp:
+	case cells.Integer, cells.Stamp:
 	}
-	if isStamp := c.kind == stamp; len(s.wholes) == 0 {
+	if isStamp := c.Kind == cells.Stamp; len(s.wholes) == 0 {
 		s.stamps = isStamp
 	} else if s.stamps != isStamp {
 		return quoted(c.String()) + " is a number among timestamps, or the reverse: write one of both in all rows"
 	}
 
-	s.wholes = append(s.wholes, c.whole)
+	s.wholes = append(s.wholes, c.Whole)
 	if s.stamps {
 		return ""
 	}
-	s.exact = append(s.exact, c.kind == integer)
-	if c.kind == integer {
-		s.floats = append(s.floats, float64(c.whole))
+	s.exact = append(s.exact, c.Kind == cells.Integer)
+	if c.Kind == cells.Integer {
+		s.floats = append(s.floats, float64(c.Whole))
 	} else {
-		s.floats = append(s.floats, c.float)
+		s.floats = append(s.floats, c.Float)
 	}
 	return ""
 }

@@ -67,8 +67,8 @@ func (p *Problems) Unwrap() []error {
 	return errs
 }
 
-// Reader reads wafers from CSV, one at a time. The first line names the columns, which
-// [Columns] says the meaning of: by default name (of the run), Time, Step Number, and if
+// Reader reads wafers from CSV or Parquet, one at a time. The first line of CSV names the columns,
+// which [Columns] says the meaning of: by default name (of the run), Time, Step Number, and if
 // they are there fault, set and wafer; the others are sensors. The rows of a wafer follow
 // one another. A sensor's field that is empty or "NaN" is a missing sample.
 //
@@ -77,13 +77,12 @@ func (p *Problems) Unwrap() []error {
 // own wafer's; package uchart leaves such rows out.
 type Reader struct {
 	file    string
-	csv     *csv.Reader
+	rows    rows
 	columns [roles]int    // field numbers, -1 where there is no such column
 	names   [roles]string // of columns
 	grouped bool          // columns tell which runs belong together
 	sensors []int         // field numbers
 	svids   []string
-	fields  int
 
 	// The numbers of the row that was read last.
 	time   float64
@@ -108,12 +107,13 @@ func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error)
 	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
 		_, _ = b.Discard(3)
 	}
-	c := csv.NewReader(b)
-	c.ReuseRecord = true
-	c.FieldsPerRecord = -1
-	reader := &Reader{file: name, csv: c, seen: map[[6]string]int{}}
-	header, err := c.Read()
-	if err == io.EOF {
+	table := &csvRows{csv: csv.NewReader(b)}
+	table.csv.ReuseRecord = true
+	table.csv.FieldsPerRecord = -1
+
+	reader := newReader(name)
+	header, err := table.readHeader()
+	if errors.Is(err, io.EOF) {
 		reader.problem(1, "", "the file is empty: its first line has to name the columns")
 		return nil, &reader.problems
 	}
@@ -121,11 +121,30 @@ func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error)
 		return nil, reader.readError(err)
 	}
 	reader.header(header, columns)
-	if len(reader.problems.List) > 0 {
-		return nil, &reader.problems
+	return reader.begins(table)
+}
+
+func newReader(name string) *Reader { return &Reader{file: name, seen: map[[6]string]int{}} }
+
+// begins has the reader read rows, unless the columns have problems.
+func (r *Reader) begins(table rows) (*Reader, error) {
+	if len(r.problems.List) > 0 {
+		return nil, &r.problems
 	}
-	reader.values = make([]float64, len(reader.sensors))
-	return reader, nil
+	r.rows, r.values = table, make([]float64, len(r.sensors))
+	return r, nil
+}
+
+// used returns the fields that are read.
+func (r *Reader) used() []int {
+	fields := slices.Clone(r.sensors)
+	for _, at := range r.columns {
+		if at >= 0 {
+			fields = append(fields, at)
+		}
+	}
+	slices.Sort(fields)
+	return slices.Compact(fields)
 }
 
 // Read returns the next wafer, or [io.EOF] after the last. At the first problem
@@ -153,20 +172,17 @@ func (r *Reader) All() iter.Seq2[*Wafer, error] {
 
 func (r *Reader) read() (*Wafer, error) {
 	for {
-		record, err := r.csv.Read()
-		if err == io.EOF {
-			return r.last()
-		}
-		var syntax *csv.ParseError
+		err := r.rows.next()
+		var bad *badRow
 		switch {
-		case errors.As(err, &syntax):
-			r.problem(syntax.Line, "", syntax.Err.Error()+": put fields with commas or quotes in quotes, and double the quotes inside")
+		case errors.Is(err, io.EOF):
+			return r.last()
+		case errors.As(err, &bad):
+			r.problem(bad.line, "", bad.what)
 		case err != nil:
 			return nil, r.readError(err)
-		case len(record) != r.fields:
-			r.problem(r.line(), "", fmt.Sprintf("the row has %d fields and the first line names %d: add or remove fields", len(record), r.fields))
 		default:
-			if done := r.row(record); done != nil && len(r.problems.List) == 0 {
+			if done := r.row(); done != nil && len(r.problems.List) == 0 {
 				return done, nil
 			}
 		}
@@ -190,17 +206,17 @@ func (r *Reader) last() (*Wafer, error) {
 }
 
 // row adds a row and returns the wafer that it ended, if any.
-func (r *Reader) row(record []string) *Wafer {
+func (r *Reader) row() *Wafer {
 	var done *Wafer
-	if w := r.next; w == nil || !r.belongs(w, record) {
+	if w := r.next; w == nil || !r.belongs(w) {
 		done = w
-		r.begin(record)
+		r.begin()
 	}
 	if len(r.problems.List) > 0 {
-		r.check(record)
+		r.check()
 		return nil
 	}
-	if !r.check(record) {
+	if !r.check() {
 		return nil
 	}
 	t := &r.next.Trace
@@ -215,29 +231,29 @@ func (r *Reader) row(record []string) *Wafer {
 	return done
 }
 
-func (r *Reader) belongs(w *Wafer, record []string) bool {
-	return w.key == r.key(record) && w.Fault == r.field(record, faultRole)
+func (r *Reader) belongs(w *Wafer) bool {
+	return w.key == r.key() && w.Fault == r.field(faultRole)
 }
 
 // field returns what a row has in a column, and nothing where there is none.
-func (r *Reader) field(record []string, role role) string {
+func (r *Reader) field(role role) string {
 	if at := r.columns[role]; at >= 0 {
-		return record[at]
+		return r.rows.text(at)
 	}
 	return ""
 }
 
 // key tells wafers apart.
-func (r *Reader) key(record []string) (key [6]string) {
+func (r *Reader) key() (key [6]string) {
 	for i, role := range [...]role{runRole, setRole, waferRole, chamberRole, recipeRole, groupRole} {
-		key[i] = r.field(record, role)
+		key[i] = r.field(role)
 	}
 	return key
 }
 
-func (r *Reader) begin(record []string) {
-	field := func(role role) string { return strings.Clone(r.field(record, role)) }
-	w := &Wafer{Set: field(setRole), Fault: field(faultRole), Chamber: field(chamberRole), Group: field(groupRole), key: r.key(record)}
+func (r *Reader) begin() {
+	field := func(role role) string { return strings.Clone(r.field(role)) }
+	w := &Wafer{Set: field(setRole), Fault: field(faultRole), Chamber: field(chamberRole), Group: field(groupRole), key: r.key()}
 	for i := range w.key {
 		w.key[i] = strings.Clone(w.key[i])
 	}
@@ -262,7 +278,7 @@ func (r *Reader) begin(record []string) {
 		r.problem(r.line(), r.names[runRole], "is empty: give the wafer a name")
 	}
 	for role := range roles {
-		if role != timeRole && role != stepRole && len(r.field(record, role)) > maxText {
+		if role != timeRole && role != stepRole && len(r.field(role)) > maxText {
 			r.problem(r.line(), r.names[role], fmt.Sprintf("is longer than %d bytes", maxText))
 		}
 	}
@@ -274,41 +290,37 @@ func (r *Reader) begin(record []string) {
 }
 
 // check reads a row's numbers, and reports every problem of them.
-func (r *Reader) check(record []string) bool {
+func (r *Reader) check() bool {
 	before := len(r.problems.List)
 	var ok bool
-	if r.time, ok = parseTime(record[r.columns[timeRole]]); !ok || math.IsNaN(r.time) || math.IsInf(r.time, 0) {
-		r.fieldProblem(record, r.columns[timeRole], r.names[timeRole], "is not a time: write seconds, as 12.5, or a timestamp, as 2026-03-01T12:00:00Z")
+	if r.time, ok = r.rows.seconds(r.columns[timeRole]); !ok || math.IsNaN(r.time) || math.IsInf(r.time, 0) {
+		r.fieldProblem(r.columns[timeRole], r.names[timeRole], "is not a time: write seconds, as 12.5, or a timestamp, as 2026-03-01T12:00:00Z")
 	}
 	r.step = 1
 	if at := r.columns[stepRole]; at >= 0 {
-		step, err := strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32)
-		if err != nil {
-			r.fieldProblem(record, at, r.names[stepRole], "is not a recipe step: write an integer")
+		step, ok := r.rows.whole(at)
+		if !ok || step != int64(int32(step)) {
+			r.fieldProblem(at, r.names[stepRole], "is not a recipe step: write an integer")
 		}
 		r.step = int32(step)
 	}
 	for i, at := range r.sensors {
-		if r.values[i], ok = parse(record[at]); !ok {
-			r.fieldProblem(record, at, r.svids[i], "is not a number: write one as 12.5, leave it empty if missing, or ignore the column if it is no sensor")
+		if r.values[i], ok = r.rows.number(at); !ok {
+			r.fieldProblem(at, r.svids[i], "is not a number: write one as 12.5, leave it empty if missing, or ignore the column if it is no sensor")
 		}
 	}
 	return len(r.problems.List) == before && !r.problems.More
 }
 
-func (r *Reader) fieldProblem(record []string, at int, column, what string) {
-	text := record[at]
+func (r *Reader) fieldProblem(at int, column, what string) {
+	text := r.rows.text(at)
 	if len(text) > 40 {
 		text = text[:40] + "..."
 	}
-	line, _ := r.csv.FieldPos(at)
-	r.problem(line, column, strconv.Quote(text)+" "+what)
+	r.problem(r.rows.line(at), column, strconv.Quote(text)+" "+what)
 }
 
-func (r *Reader) line() int {
-	line, _ := r.csv.FieldPos(0)
-	return line
-}
+func (r *Reader) line() int { return r.rows.line(0) }
 
 func (r *Reader) problem(line int, column, what string) {
 	if len(r.problems.List) == MaxProblems {
@@ -329,7 +341,6 @@ func (r *Reader) readError(err error) error {
 
 // header finds the columns.
 func (r *Reader) header(header []string, c Columns) {
-	r.fields = len(header)
 	names, required := c.names()
 	for i := range r.columns {
 		r.columns[i] = -1

@@ -38,8 +38,8 @@ func newAnalyze() *cobra.Command {
 			"Alarms are compared with runs whose fault is known, by how far each sensor is off: those\n" +
 			"that --faults names, and other alarms of the files with a known fault. The fault of the\n" +
 			"most similar one is shown with a confidence, or that it is unknown.\n\n" +
-			"Files are CSV, a row a sample, the rows of a run together and runs in their order.\n" +
-			"They have a column for the name of the run, one for the time (seconds or\n" +
+			"Files are CSV or Parquet, a row a sample, the rows of a run together and runs in their\n" +
+			"order. They have a column for the name of the run, one for the time (seconds or\n" +
 			"timestamps), one for the recipe step (an integer) and one for each sensor. By default\n" +
 			"the first three are name, Time and Step Number; columns fault (a known fault, empty\n" +
 			"if none), set and wafer are no sensors. Files may be larger than the memory; for\n" +

@@ -1,7 +1,7 @@
-package ingest
+package cells
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +16,10 @@ const maxPageBytes = 1 << 26
 
 // verifyParquetPages returns an error if a page claims to be larger than the file or than maxPageBytes: the
 // library makes room for a page before it reads it.
-func verifyParquetPages(data []byte, f *parquet.File) error {
+func verifyParquetPages(r io.ReaderAt, size int64, f *parquet.File) error {
 	for i, group := range f.Metadata().RowGroups {
 		for j := range group.Columns {
-			if err := verifyParquetChunk(data, &group.Columns[j].MetaData); err != nil {
+			if err := verifyParquetChunk(r, size, &group.Columns[j].MetaData); err != nil {
 				return fmt.Errorf("column %d of row group %d: %w", j+1, i+1, err)
 			}
 		}
@@ -27,30 +27,40 @@ func verifyParquetPages(data []byte, f *parquet.File) error {
 	return nil
 }
 
-func verifyParquetChunk(data []byte, chunk *format.ColumnMetaData) error {
+func verifyParquetChunk(r io.ReaderAt, size int64, chunk *format.ColumnMetaData) error {
 	start := chunk.DataPageOffset
 	if dictionary := chunk.DictionaryPageOffset; dictionary > 0 && dictionary < start {
 		start = dictionary
 	}
-	size := int64(len(data))
 	if start < 0 || start > size || chunk.TotalCompressedSize < 0 || chunk.TotalCompressedSize > size-start {
 		return errors.New("it lies beyond the end of the file")
 	}
-	rest := bytes.NewReader(data[start : start+chunk.TotalCompressedSize])
-	for rest.Len() > 0 {
-		var header format.PageHeader
-		if err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReader(rest)).Decode(&header); err != nil {
+	for at, end := start, start+chunk.TotalCompressedSize; at < end; {
+		header, length, err := readPageHeader(r, at, end)
+		if err != nil {
 			return fmt.Errorf("a page's header: %w", err)
 		}
-		if header.CompressedPageSize < 0 || int(header.CompressedPageSize) > rest.Len() {
+		at += length
+		if header.CompressedPageSize < 0 || int64(header.CompressedPageSize) > end-at {
 			return errors.New("a page lies beyond the end of its column")
 		}
 		if header.UncompressedPageSize < 0 || header.UncompressedPageSize > maxPageBytes {
 			return fmt.Errorf("a page claims to have %d bytes, at most %d are taken", header.UncompressedPageSize, maxPageBytes)
 		}
-		if _, err := rest.Seek(int64(header.CompressedPageSize), io.SeekCurrent); err != nil {
-			return err
-		}
+		at += int64(header.CompressedPageSize)
 	}
 	return nil
+}
+
+// readPageHeader reads the header of a page that begins at a place of the file, and returns how
+// long it is.
+func readPageHeader(r io.ReaderAt, at, end int64) (header format.PageHeader, length int64, err error) {
+	const usual = 256 // bytes of a header, or fewer
+	section := io.NewSectionReader(r, at, end-at)
+	buffered := bufio.NewReaderSize(section, usual)
+	if err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReader(buffered)).Decode(&header); err != nil {
+		return header, 0, err
+	}
+	read, err := section.Seek(0, io.SeekCurrent)
+	return header, read - int64(buffered.Buffered()), err
 }

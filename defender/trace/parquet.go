@@ -1,0 +1,191 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/muster-dev/muster/defender/internal/cells"
+)
+
+// NewParquetReader is NewColumnReader for a Parquet file of flat columns. It reads the columns
+// that are sensors or have a meaning, page by page; lines in messages are rows, from 1.
+func NewParquetReader(r io.ReaderAt, size int64, name string, columns Columns) (*Reader, error) {
+	file, err := cells.OpenParquet(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("reading Parquet file %s: %w", name, err)
+	}
+	fields := file.Root().Columns()
+	header := make([]string, len(fields))
+	for i, field := range fields {
+		header[i] = field.Name()
+	}
+
+	reader := newReader(name)
+	reader.header(header, columns)
+	table := &parquetRows{total: file.NumRows(), columns: make([]*parquetColumn, len(fields))}
+	for _, at := range reader.used() {
+		convert, why := cells.Parquet(fields[at])
+		if why != "" {
+			reader.problem(1, header[at], why)
+			continue
+		}
+		table.columns[at] = &parquetColumn{groups: file.RowGroups(), index: fields[at].Index(), convert: convert, buffer: make([]parquet.Value, parquetBatch)}
+	}
+	return reader.begins(table)
+}
+
+// parquetBatch is how many values of a column are decoded at once.
+const parquetBatch = 512
+
+// parquetRows are the rows of a Parquet file.
+type parquetRows struct {
+	row, total int64
+	columns    []*parquetColumn // nil for one that isn't used
+}
+
+func (p *parquetRows) next() error {
+	if p.row == p.total {
+		return errors.Join(io.EOF, p.close())
+	}
+	p.row++
+	for _, c := range p.columns {
+		if c == nil {
+			continue
+		}
+		if err := c.next(); err != nil {
+			return errors.Join(fmt.Errorf("row %d: %w", p.row, err), p.close())
+		}
+	}
+	return nil
+}
+
+func (p *parquetRows) close() error {
+	var errs []error
+	for _, c := range p.columns {
+		if c != nil {
+			errs = append(errs, c.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *parquetRows) line(int) int { return int(p.row) }
+
+func (p *parquetRows) text(field int) string { return p.columns[field].text() }
+
+func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].cell.AsNumber() }
+
+func (p *parquetRows) whole(field int) (int64, bool) { return p.columns[field].cell.AsWhole() }
+
+func (p *parquetRows) seconds(field int) (float64, bool) {
+	switch c := p.columns[field].cell; c.Kind {
+	case cells.Stamp:
+		at := time.Unix(0, c.Whole)
+		return float64(at.Unix()) + float64(at.Nanosecond())/1e9, true
+	case cells.Text:
+		return parseTime(c.Text)
+	default:
+		return c.AsNumber()
+	}
+}
+
+// parquetColumn goes through the values of a column.
+type parquetColumn struct {
+	groups  []parquet.RowGroup // that are still to be read
+	index   int                // of the column in them
+	convert func(parquet.Value) cells.Cell
+
+	pages  parquet.Pages // of the row group
+	page   parquet.Page
+	values parquet.ValueReader // of the page
+	buffer []parquet.Value
+	read   []parquet.Value // the part of buffer that is still to come
+	cell   cells.Cell      // of the row
+	last   string          // text of the row before
+}
+
+// next goes to the next value.
+func (c *parquetColumn) next() error {
+	for len(c.read) == 0 {
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+	v := c.read[0]
+	c.read = c.read[1:]
+
+	switch {
+	case v.IsNull():
+		c.cell = cells.Cell{}
+	case v.Kind() == parquet.ByteArray && string(v.ByteArray()) == c.last:
+		c.cell = cells.Cell{Kind: cells.Text, Text: c.last} // without a copy: most rows say what the one before says
+	default:
+		c.cell = c.convert(v)
+		c.last = c.cell.Text
+	}
+	return nil
+}
+
+func (c *parquetColumn) text() string {
+	if c.cell.Kind == cells.Text {
+		return c.cell.Text
+	}
+	return c.cell.String()
+}
+
+// fill decodes more values, of the next page or row group if it must.
+func (c *parquetColumn) fill() error {
+	if c.values != nil {
+		n, err := c.values.ReadValues(c.buffer)
+		c.read = c.buffer[:n]
+		switch {
+		case errors.Is(err, io.EOF):
+			c.values = nil
+			return nil // with n values, or the next page follows
+		case err == nil && n == 0:
+			return io.ErrNoProgress
+		}
+		return err
+	}
+
+	// The values that were read from the page are used up, so it isn't needed any more.
+	c.release()
+	if c.pages == nil {
+		if len(c.groups) == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		c.pages, c.groups = c.groups[0].ColumnChunks()[c.index].Pages(), c.groups[1:]
+	}
+	page, err := c.pages.ReadPage()
+	if errors.Is(err, io.EOF) {
+		err = c.pages.Close()
+		c.pages = nil
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	c.page, c.values = page, page.Values()
+	return nil
+}
+
+func (c *parquetColumn) release() {
+	if c.page != nil {
+		parquet.Release(c.page)
+		c.page = nil
+	}
+}
+
+func (c *parquetColumn) close() error {
+	c.release()
+	if c.pages == nil {
+		return nil
+	}
+	err := c.pages.Close()
+	c.pages = nil
+	return err
+}
