@@ -142,7 +142,7 @@ func TestAHandoffIsForcedInTime(t *testing.T) {
 	}
 }
 
-// TestAReleaseOfAnEarlierTenure: a map may give a slot to its owner anew while the owner still
+// TestAReleaseOfAnEarlierTenure: a map may give a slot to its owner again while the owner still
 // releases it for a move that is over, as after the loss of the map. The end of that release
 // gives the slot to nobody, so the owner holds it again, and can release it for the next move.
 func TestAReleaseOfAnEarlierTenure(t *testing.T) {
@@ -152,20 +152,20 @@ func TestAReleaseOfAnEarlierTenure(t *testing.T) {
 		taking bool
 		want   []int
 	}{
-		"given anew":                {false, []int{0}},
+		"given again":               {false, []int{0}},
 		"to be taken for the owner": {true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, a := joinedMachine(t)
 			m.step(m.now, peerSays(next, m.self, record.Prepared, record.SlotMark{Slot: 0, Version: 3}))
-			anew := a.Clone()
-			anew.Version, anew.Since[0] = 5, 4
-			anew.Moves = map[int]record.Move{0: {Next: 1, Version: 5}}
+			again := a.Clone()
+			again.Version, again.Since[0] = 5, 4
+			again.Moves = map[int]record.Move{0: {Next: 1, Version: 5}}
 			if tt.taking {
-				anew.Moves, anew.Taking = nil, map[int]bool{0: true}
+				again.Moves, again.Taking = nil, map[int]bool{0: true}
 			}
-			m.step(m.now, mapInput{anew, 6})
+			m.step(m.now, mapInput{again, 6})
 
 			if got := holds(m.step(m.now, slotReleasedInput{place: m.own.at(0), claim: m.self.Claim})); !slices.Equal(got, tt.want) {
 				t.Errorf("it holds %v, want %v", got, tt.want)

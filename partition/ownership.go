@@ -390,9 +390,9 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 	peer := st.peer
 	st = o.setPhase(s, phaseReleased, st.version)
 	st.peer, st.forced, st.stopped = peer, in.forced, o.now.Add(-in.idle)
-	// The map may have given the slot to another worker meanwhile, or to this one anew: after the
+	// The map may have given the slot to another worker meanwhile, or to this one again: after the
 	// loss of the map a leader takes each slot for its owner. Then nobody waits for this release.
-	if givenAnew := o.cur.Since[s] > st.version; givenAnew || o.cur.OwnerAt(s) != o.self {
+	if givenAgain := o.cur.Since[s] > st.version; givenAgain || o.cur.OwnerAt(s) != o.self {
 		o.forget(s)
 		o.applyMap()
 		return

@@ -68,7 +68,7 @@ func (k kafkaSetting) broker() []string {
 	return settings
 }
 
-// serve starts so many brokers at once, since those of a cluster wait for each other.
+// serve starts a broker for each replica, all at once, since those of a cluster wait for each other.
 func (k kafkaSetting) serve(ctx context.Context, replicas int) (servers, string, error) {
 	nodes := []component.Component{component.Kafka(k.broker()...)}
 	if replicas > 1 {

@@ -21,7 +21,7 @@ type sample struct {
 	Time  float64  `parquet:"Time"`
 	Step  int32    `parquet:"Step Number"`
 	Fault *string  `parquet:"fault,optional"`
-	Lot   string   `parquet:"lot"`
+	Note  string   `parquet:"note"`
 	A     *float64 `parquet:"a,optional"`
 	B     int64    `parquet:"b"`
 	C     float32  `parquet:"c"`
@@ -33,7 +33,7 @@ func samples() (all []sample) {
 	for run := range 9 {
 		for i := range 3 + run {
 			a := float64(run) + float64(i)/8
-			s := sample{Name: fmt.Sprintf("run-%d", run), Time: float64(i) / 10, Step: int32(1 + i/3), Lot: "x", A: &a, B: int64(run - i), C: float32(i) / 4}
+			s := sample{Name: fmt.Sprintf("run-%d", run), Time: float64(i) / 10, Step: int32(1 + i/3), Note: "x", A: &a, B: int64(run - i), C: float32(i) / 4}
 			if run == 4 {
 				s.Fault = &leak
 			}
@@ -63,7 +63,7 @@ func encode[T any](t testing.TB, rows []T) []byte {
 // asCSV writes the same as text.
 func asCSV(rows []sample) string {
 	var b strings.Builder
-	b.WriteString("name,Time,Step Number,fault,lot,a,b,c\n")
+	b.WriteString("name,Time,Step Number,fault,note,a,b,c\n")
 	for _, s := range rows {
 		fault, a := "", ""
 		if s.Fault != nil {
@@ -72,7 +72,7 @@ func asCSV(rows []sample) string {
 		if s.A != nil {
 			a = fmt.Sprint(*s.A)
 		}
-		fmt.Fprintf(&b, "%s,%v,%d,%s,%s,%s,%d,%v\n", s.Name, s.Time, s.Step, fault, s.Lot, a, s.B, s.C)
+		fmt.Fprintf(&b, "%s,%v,%d,%s,%s,%s,%d,%v\n", s.Name, s.Time, s.Step, fault, s.Note, a, s.B, s.C)
 	}
 	return b.String()
 }
@@ -107,7 +107,7 @@ func readParquet(t testing.TB, data []byte, c trace.Columns) ([]trace.Wafer, err
 
 func TestParquetHasWhatCSVHas(t *testing.T) {
 	t.Parallel()
-	columns := trace.Columns{Ignore: []string{"lot"}}
+	columns := trace.Columns{Ignore: []string{"note"}}
 	got, err := readParquet(t, encode(t, samples()), columns)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestParquetThatCannotBeRead(t *testing.T) {
 		"no Parquet":             {[]byte("name,Time\n"), trace.Columns{}, []string{"no footer"}},
 		"cut off":                {whole[:len(whole)-9], trace.Columns{}, []string{"no footer"}},
 		"a column is missing":    {whole, trace.Columns{Chamber: "tool"}, []string{`column "tool": is missing`}},
-		"text where numbers are": {whole, trace.Columns{}, []string{`x.parquet:1: column "lot": "x" is not a number`, "and more"}},
+		"text where numbers are": {whole, trace.Columns{}, []string{`x.parquet:1: column "note": "x" is not a number`, "and more"}},
 		"lists":                  {encode(t, []nested{{"r", 0, 1, []float64{1}, "1"}}), trace.Columns{}, []string{`column "a": is nested`}},
 		"a step that is none":    {encode(t, []nested{{"r", 0, 1.5, nil, "1"}}), trace.Columns{Ignore: []string{"a"}}, []string{`column "Step Number": "1.5" is not a recipe step`}},
 		"no time":                {encode(t, []nested{{"r", math.NaN(), 1, nil, "2"}}), trace.Columns{Ignore: []string{"a"}}, []string{`column "Time": "NaN" is not a time`}},
@@ -183,7 +183,7 @@ func FuzzParquet(f *testing.F) {
 	f.Add(encode(f, samples()))
 	f.Add(encode(f, samples()[:1]))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		wafers, err := readParquet(t, data, trace.Columns{Ignore: []string{"lot"}})
+		wafers, err := readParquet(t, data, trace.Columns{Ignore: []string{"note"}})
 		if problems := new(trace.Problems); err != nil && !errors.As(err, &problems) {
 			return
 		}

@@ -332,7 +332,7 @@ func (r *idReader) last() int {
 	}
 }
 
-// add adds an ID: so many bytes of the one before, and its own.
+// add adds an ID: the first bytes of the one before, and its own.
 func (r *idReader) add(shared int, own []byte) {
 	before := len(r.bytes) - r.last()
 	r.bytes = append(r.bytes, r.bytes[before:before+shared]...)
