@@ -101,7 +101,7 @@ func forgeries() map[role.Role][]forgery {
 		role.Worker: join(nobody, foreign, []forgery{drains}),
 		role.Publisher: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
 			request("reads the layout", "DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.layout")}),
-		role.Collector: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
+		role.Collector: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsEvents,
 			request("reads the map", "DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.assignment-map")}),
 		role.Caller: join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
 			{what: "takes the calls of a worker", listen: "muster.defender.worker.*.*.call"},

@@ -28,6 +28,11 @@ func (c *court) ingest(group partition.Config, chamber defender.Chamber) {
 	}
 	collector.For(group)
 
+	// A GEM host tells equipment of its alarms.
+	alarms, err := conn.Subscribe(defender.AlarmSubjects(">")[0], func(*nats.Msg) {})
+	c.ok(role.Collector, "following alarms", err)
+	defer func() { _ = alarms.Unsubscribe() }()
+
 	ctx, leave := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	taking := ingest.New(ingest.Config{Store: c.store, Publisher: ingest.Through(collector)})
