@@ -36,6 +36,10 @@ const (
 var notOnUp = map[string]string{
 	// Nobody asks the simulated cluster with a token.
 	"muster_nodes_kubernetes_token_expires_timestamp_seconds": `muster_nodes_kubernetes_token_expires_timestamp_seconds{instance="n"} 2e9x20`,
+	// Its node plane has no POOLS.
+	"muster_nodes_pool_nodes":                `muster_nodes_pool_nodes{instance="n",pool="general"} 2x20`,
+	"muster_nodes_pool_max_nodes":            `muster_nodes_pool_max_nodes{instance="n",pool="general"} 5x20`,
+	"muster_nodes_pool_backoff_seconds_left": `muster_nodes_pool_backoff_seconds_left{instance="n",pool="general"} 0x20`,
 }
 
 // TestDashboardsShowDataOfARunningUp has a node launched, a defender killed and a Spot instance warned on a running up, scrapes its page
