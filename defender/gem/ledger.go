@@ -48,9 +48,11 @@ const (
 )
 
 // Ledger is the file that says which runs are open, and which were not taken. Its lines are
-// durable when a method returns. It is safe for concurrent use; a file is for one process.
+// durable when a method returns. It is safe for concurrent use. A file is for one process at a
+// time, which a lock beside it ensures on Unix.
 type Ledger struct {
-	name string
+	name   string
+	unlock func() error
 
 	mu    sync.Mutex
 	file  *os.File
@@ -60,13 +62,23 @@ type Ledger struct {
 	fault error // of a write; what follows it could not be read
 }
 
-// OpenLedger opens or creates a file.
-func OpenLedger(name string) (*Ledger, error) {
+// OpenLedger opens or creates a file. It is an error if another process has it open.
+func OpenLedger(name string) (l *Ledger, err error) {
+	unlock, err := lockFile(name + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("opening the ledger %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, unlock())
+		}
+	}()
+
 	content, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("opening the ledger: %w", err)
 	}
-	l := &Ledger{name: name, open: map[defender.TChartKey]entry{}}
+	l = &Ledger{name: name, unlock: unlock, open: map[defender.TChartKey]entry{}}
 	if err := l.replay(content); err != nil {
 		return nil, fmt.Errorf("opening the ledger %s: %w: restore the file, or name another with --ledger", name, err)
 	}
@@ -205,4 +217,4 @@ func (l *Ledger) unfinished() []entry {
 }
 
 // Close closes the file.
-func (l *Ledger) Close() error { return l.file.Close() }
+func (l *Ledger) Close() error { return errors.Join(l.file.Close(), l.unlock()) }

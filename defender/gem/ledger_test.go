@@ -1,6 +1,7 @@
 package gem
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,7 +64,7 @@ func TestLedger(t *testing.T) {
 	if _, err := f.WriteString(`{"run":"etch1:c1/b","sta`); err != nil {
 		t.Fatal(err)
 	}
-	_ = f.Close()
+	_ = errors.Join(f.Close(), l.Close())
 	again := openLedger(t, name)
 	if got := unfinishedOf(again); got != want || len(again.lost) != 1 {
 		t.Errorf("after a crash %s, want %s; %d are lost", got, want, len(again.lost))
@@ -94,6 +95,7 @@ func TestLedger_compacts(t *testing.T) {
 		t.Errorf("it has %d lines:\n%s", n, content)
 	}
 	write(t, l, stateOpen, "after")
+	_ = l.Close()
 	if got := unfinishedOf(openLedger(t, name)); got != "first open, last open, after open" {
 		t.Error(got)
 	}
@@ -111,6 +113,7 @@ func TestLedger_faults(t *testing.T) {
 			t.Errorf("it is written: %v", err)
 		}
 	}
+	_ = l.Close()
 	if err := os.WriteFile(name, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -14,9 +13,10 @@ import (
 // NewParquetReader is NewColumnReader for a Parquet file of flat columns. It reads the columns
 // that are sensors or have a meaning, page by page; lines in messages are rows, from 1.
 func NewParquetReader(r io.ReaderAt, size int64, name string, columns Columns) (*Reader, error) {
+	reader := newReader(name)
 	file, err := cells.OpenParquet(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("reading Parquet file %s: %w", name, err)
+		return nil, reader.readError(&brokenFile{0, err})
 	}
 	fields := file.Root().Columns()
 	header := make([]string, len(fields))
@@ -24,7 +24,6 @@ func NewParquetReader(r io.ReaderAt, size int64, name string, columns Columns) (
 		header[i] = field.Name()
 	}
 
-	reader := newReader(name)
 	reader.header(header, columns)
 	table := &parquetRows{total: file.NumRows(), columns: make([]*parquetColumn, len(fields))}
 	for _, at := range reader.used() {
@@ -57,11 +56,21 @@ func (p *parquetRows) next() error {
 			continue
 		}
 		if err := c.next(); err != nil {
-			return errors.Join(fmt.Errorf("row %d: %w", p.row, err), p.close())
+			return errors.Join(&brokenFile{int(p.row), err}, p.close())
 		}
 	}
 	return nil
 }
+
+// brokenFile is what can't be decoded of a file.
+type brokenFile struct {
+	row int // 0: the file as a whole
+	err error
+}
+
+func (b *brokenFile) Error() string { return "the Parquet file is broken: " + b.err.Error() }
+
+func (b *brokenFile) Unwrap() error { return b.err }
 
 func (p *parquetRows) close() error {
 	var errs []error

@@ -158,7 +158,7 @@ func TestParquetThatCannotBeRead(t *testing.T) {
 		columns trace.Columns
 		want    []string
 	}{
-		"no Parquet":             {[]byte("name,Time\n"), trace.Columns{}, []string{"no footer"}},
+		"no Parquet":             {[]byte("name,Time\n"), trace.Columns{}, []string{"x.parquet: the Parquet file is broken: it has no footer at its end: write the file again"}},
 		"cut off":                {whole[:len(whole)-9], trace.Columns{}, []string{"no footer"}},
 		"a column is missing":    {whole, trace.Columns{Chamber: "tool"}, []string{`column "tool": is missing`}},
 		"text where numbers are": {whole, trace.Columns{}, []string{`x.parquet:1: column "note": "x" is not a number`, "and more"}},
@@ -169,6 +169,9 @@ func TestParquetThatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := readParquet(t, c.data, c.columns)
+			if problems := new(trace.Problems); !errors.As(err, &problems) {
+				t.Errorf("error %v is none of the file", err)
+			}
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want one with %q", err, want)

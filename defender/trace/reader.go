@@ -27,13 +27,16 @@ const MaxProblems = 20
 // Problem is one thing wrong with a file.
 type Problem struct {
 	File   string
-	Line   int    // from 1
+	Line   int    // from 1; 0 if it is the file as a whole
 	Column string // name of the column, empty if it is the row as a whole
 	What   string // what is wrong and how to put it right
 }
 
 func (p Problem) Error() string {
-	where := fmt.Sprintf("%s:%d", p.File, p.Line)
+	where := p.File
+	if p.Line > 0 {
+		where = fmt.Sprintf("%s:%d", p.File, p.Line)
+	}
 	if p.Column != "" {
 		where += ": column " + strconv.Quote(p.Column)
 	}
@@ -332,8 +335,13 @@ func (r *Reader) problem(line int, column, what string) {
 
 func (r *Reader) readError(err error) error {
 	var syntax *csv.ParseError
-	if errors.As(err, &syntax) {
+	var broken *brokenFile
+	switch {
+	case errors.As(err, &syntax):
 		r.problem(syntax.Line, "", syntax.Err.Error())
+		return &r.problems
+	case errors.As(err, &broken):
+		r.problem(broken.row, "", broken.Error()+": write the file again")
 		return &r.problems
 	}
 	return fmt.Errorf("reading %s, %w", r.file, err)

@@ -53,7 +53,7 @@ func newAnalyze() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, strategiesErr := strategiesOf(strategies)
 			labels, labelsErr := labelsOf(faults)
-			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr); err != nil {
+			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr, checkTwice(report, args)); err != nil {
 				return command.UsageError(cmd, err)
 			}
 			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Details: output == "json", Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
@@ -93,6 +93,20 @@ func newAnalyze() *cobra.Command {
 	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
 	columnFlags(f, &columns)
 	return command.WithUsageErrors(cmd)
+}
+
+// checkTwice checks that files can be read twice, as a report does.
+func checkTwice(report string, files []string) error {
+	if report == "" {
+		return nil
+	}
+	var errs []error
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+			errs = append(errs, fmt.Errorf("--html reads each file twice, and %s is no regular file: write it to one first", name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // strategiesOf reads a strategy file; without a name it is the default.
