@@ -122,18 +122,7 @@ func TestLoad(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLoadEquipment$", "-test.timeout=1h")
 	cmd.Env = append(os.Environ(), loadEquipment+"="+lasting)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startProcess(t, cmd)
 	defer func() { _ = cmd.Wait() }()
 	defer func() { _ = in.Close() }()
 	lines := bufio.NewScanner(out)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -37,18 +36,7 @@ func startIndependent(t *testing.T, python string, runs, samples int) *independe
 	_ = l.Close()
 	_, port, _ := net.SplitHostPort(i.address)
 	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "equipment.py"), port, strconv.Itoa(runs), strconv.Itoa(samples))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startProcess(t, cmd)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

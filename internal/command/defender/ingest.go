@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/ingest"
 	"github.com/muster-dev/muster/internal/command"
@@ -120,27 +119,18 @@ func (o *ingester) defaults() url.Values {
 
 // run takes runs until ctx ends.
 func (o *ingester) run(ctx context.Context, cmd *cobra.Command) error {
-	nc, err := access.Connect(o.nats, "muster defender ingest")
-	if err != nil {
-		return fmt.Errorf("%w: start the server or give another URL with --nats", err)
-	}
-	defer nc.Close()
-	store, err := connect.Open(ctx, o.store, os.LookupEnv)
-	if err != nil {
-		return &misuse.Error{Err: err}
-	}
-	defer func() { _ = store.Close() }()
-	c, err := collectorFor(ctx, nc, store)
+	in, err := openIntake(ctx, o.nats, "muster defender ingest", o.store)
 	if err != nil {
 		return err
 	}
+	defer in.close()
 
-	i := ingest.New(ingest.Config{Store: store, Publisher: ingest.Through(c), Defaults: o.defaults(),
+	i := ingest.New(ingest.Config{Store: in.store, Publisher: ingest.Through(in.collector), Defaults: o.defaults(),
 		MaxBytes: int64(o.maxMiB) << 20, AtOnce: o.atOnce})
 	at, err := listen.HTTP(ctx, o.http, i.Handler(ingest.Access{File: o.tokens}))
 	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "taking runs at http://%s%s and on subject %s\n", at, ingest.Path, ingest.Subject)
-	return i.Serve(ctx, nc)
+	return i.Serve(ctx, in.nc)
 }

@@ -14,14 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/gem"
 	"github.com/muster-dev/muster/defender/ingest"
-	"github.com/muster-dev/muster/internal/misuse"
-	"github.com/muster-dev/muster/partition"
 )
 
 // gemHost is how `muster collect --secs-gem` was asked to run.
@@ -52,53 +48,30 @@ func (o *gemHost) check(f *pflag.FlagSet) (*gem.Plan, error) {
 
 // run collects until ctx ends.
 func (o *gemHost) run(ctx context.Context, plan *gem.Plan) (err error) {
-	nc, err := access.Connect(o.nats, "muster collect")
-	if err != nil {
-		return fmt.Errorf("%w: start the server or give another URL with --nats", err)
-	}
-	defer nc.Close()
-	store, err := connect.Open(ctx, o.store, os.LookupEnv)
-	if err != nil {
-		return &misuse.Error{Err: err}
-	}
-	defer func() { _ = store.Close() }()
-	c, err := collectorFor(ctx, nc, store)
+	in, err := openIntake(ctx, o.nats, "muster collect", o.store)
 	if err != nil {
 		return err
 	}
+	defer in.close()
 	ledger, err := gem.OpenLedger(cmp.Or(o.ledger, o.plan+".ledger"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 
-	taker := ingest.New(ingest.Config{Store: store, Publisher: ingest.Through(c)})
+	taker := ingest.New(ingest.Config{Store: in.store, Publisher: ingest.Through(in.collector)})
 	host := gem.New(gem.Config{
-		Plan: plan, Taker: taker, Store: store, Ledger: ledger, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
+		Plan: plan, Taker: taker, Store: in.store, Ledger: ledger, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 		Report: func(r gem.Report) { _, _ = fmt.Fprintln(o.out, r) },
 	})
 	if plan.Responds() {
-		stop, err := respond(ctx, nc, host)
+		stop, err := respond(ctx, in.nc, host)
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
 	return host.Run(ctx)
-}
-
-// collectorFor returns a collector that publishes to the streams that the defenders have.
-func collectorFor(ctx context.Context, nc *nats.Conn, store defender.Store) (*collect.Collector, error) {
-	group, err := partition.Open(nc, defender.Group).Config(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("looking for the defenders' streams: %w: start a defender first, which creates them", err)
-	}
-	c, err := collect.New(store, nc)
-	if err != nil {
-		return nil, err
-	}
-	c.For(group)
-	return c, nil
 }
 
 // respond has the host tell equipment of its alarms. An alarm that is raised while nothing

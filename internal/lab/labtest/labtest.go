@@ -76,7 +76,13 @@ func Create[T any](t testing.TB, create func(context.Context, T, metav1.CreateOp
 // Eventually waits until something holds. Its limit is for a machine that is busy with everything else.
 func Eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	EventuallyWithin(t, 2*time.Minute, what, f)
+}
+
+// EventuallyWithin is Eventually with a limit of its own.
+func EventuallyWithin(t testing.TB, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for {
 		err := f()

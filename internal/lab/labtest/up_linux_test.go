@@ -2,7 +2,6 @@ package labtest_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +45,7 @@ func TestRealNodes_upKilled(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 
 	serves, dir := theLab(t, cmd.Process.Pid, ended)
-	eventually(t, 4*time.Minute, "containers on its nodes", func() error {
+	labtest.EventuallyWithin(t, 4*time.Minute, "containers on its nodes", func() error {
 		select {
 		case <-ended:
 			t.Fatal("muster up has ended")
@@ -81,7 +80,7 @@ func TestRealNodes_upKilled(t *testing.T) {
 // folder.
 func theLab(t *testing.T, parent int, ended <-chan struct{}) (pid int, dir string) {
 	t.Helper()
-	eventually(t, 8*time.Minute, "the test cluster", func() error { // it may be built first, and the image of defenders
+	labtest.EventuallyWithin(t, 8*time.Minute, "the test cluster", func() error { // it may be built first, and the image of defenders
 		select {
 		case <-ended:
 			t.Fatal("muster up has ended")
@@ -108,22 +107,4 @@ func theLab(t *testing.T, parent int, ended <-chan struct{}) (pid int, dir strin
 		return errors.New("there is none")
 	})
 	return pid, dir
-}
-
-// eventually is labtest.Eventually with a limit of its own.
-func eventually(t *testing.T, limit time.Duration, what string, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
