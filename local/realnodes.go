@@ -236,6 +236,14 @@ func buildImage(ctx context.Context, told *Timeline) (string, error) {
 // keptImages is how many images stay: of several checkouts, each with its last program.
 const keptImages = 4
 
+// removeIfThere removes a file, unless another process was faster.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // pruneImages removes all but the images that were used last, and builds that were cut off a
 // day ago. A test cluster that runs has its own link to its image.
 func pruneImages(dir string, keep int) error {
@@ -257,14 +265,14 @@ func pruneImages(dir string, keep int) error {
 		case whole:
 			images = append(images, path)
 		case time.Since(info.ModTime()) > 24*time.Hour:
-			errs = append(errs, os.Remove(path))
+			errs = append(errs, removeIfThere(path))
 		}
 	}
 	slices.SortFunc(images, func(a, b string) int { return used[b].Compare(used[a]) })
 	for _, path := range images[min(keep, len(images)):] {
-		errs = append(errs, os.Remove(path))
+		errs = append(errs, removeIfThere(path))
 	}
-	if err := errors.Join(errs...); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("removing images that are not used any more: %w", err)
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Command mutants proves the tests of the worker plane: each file in patches breaks one
-// rule of the code, and names the test that must fail then.
+// Command mutants proves the tests of the worker plane and of the node plane: each file in
+// patches breaks one rule of the code, and names the test that must fail then.
 //
 //	go run ./internal/mutants                        # all of them
 //	go run ./internal/mutants --list                 # what there is

@@ -86,7 +86,7 @@ func (t table) json() ([]byte, error) {
 
 func (t table) markdown() ([]byte, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Mutants of the worker plane\n\n%s. Each is a file of [%s](../../%s) that breaks one rule, and the named test must fail.\n\n", t.summary(), patches, patches)
+	fmt.Fprintf(&b, "# Mutants\n\n%s. Each is a file of [%s](../../%s) that breaks one rule, and the named test must fail.\n\n", t.summary(), patches, patches)
 	fmt.Fprintf(&b, "Written on %s by `%s`. The seconds are wall time with the compilation, on a machine that did other work, too.\n\n", t.Date.Format(time.DateOnly), t.Command)
 	b.WriteString("| mutant | rule that it breaks | test | verdict | seconds |\n| --- | --- | --- | --- | ---: |\n")
 	cell := strings.NewReplacer("|", `\|`)
