@@ -86,12 +86,12 @@ func (p *parquetRows) line(int) int { return int(p.row) }
 
 func (p *parquetRows) text(field int) string { return p.columns[field].text() }
 
-func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].cell.AsNumber() }
+func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].number() }
 
-func (p *parquetRows) whole(field int) (int64, bool) { return p.columns[field].cell.AsWhole() }
+func (p *parquetRows) whole(field int) (int64, bool) { return p.columns[field].cell().AsWhole() }
 
 func (p *parquetRows) seconds(field int) (float64, bool) {
-	switch c := p.columns[field].cell; c.Kind {
+	switch c := p.columns[field].cell(); c.Kind {
 	case cells.Stamp:
 		at := time.Unix(0, c.Whole)
 		return float64(at.Unix()) + float64(at.Nanosecond())/1e9, true
@@ -113,8 +113,8 @@ type parquetColumn struct {
 	values parquet.ValueReader // of the page
 	buffer []parquet.Value
 	read   []parquet.Value // the part of buffer that is still to come
-	cell   cells.Cell      // of the row
-	last   string          // text of the row before
+	value  parquet.Value   // of the row; it may be a part of the page
+	last   string          // the last text
 }
 
 // next goes to the next value.
@@ -124,27 +124,34 @@ func (c *parquetColumn) next() error {
 			return err
 		}
 	}
-	v := c.read[0]
-	c.read = c.read[1:]
-
-	switch {
-	case v.IsNull():
-		c.cell = cells.Cell{}
-	case v.Kind() == parquet.ByteArray && string(v.ByteArray()) == c.last:
-		c.cell = cells.Cell{Kind: cells.Text, Text: c.last} // without a copy: most rows say what the one before says
-	default:
-		c.cell = c.convert(v)
-		c.last = c.cell.Text
-	}
+	c.value, c.read = c.read[0], c.read[1:]
 	return nil
 }
 
-func (c *parquetColumn) text() string {
-	if c.cell.Kind == cells.Text {
-		return c.cell.Text
+// cell returns the row's value.
+func (c *parquetColumn) cell() cells.Cell {
+	switch {
+	case c.value.IsNull():
+		return cells.Cell{}
+	case c.value.Kind() == parquet.ByteArray && string(c.value.ByteArray()) == c.last:
+		return cells.Cell{Kind: cells.Text, Text: c.last} // without a copy: most rows say what the one before says
 	}
-	return c.cell.String()
+	cell := c.convert(c.value)
+	if cell.Kind == cells.Text {
+		c.last = cell.Text
+	}
+	return cell
 }
+
+// number returns what cell says as a number: at once of what most sensors are.
+func (c *parquetColumn) number() (float64, bool) {
+	if !c.value.IsNull() && c.value.Kind() == parquet.Double {
+		return c.value.Double(), true
+	}
+	return c.cell().AsNumber()
+}
+
+func (c *parquetColumn) text() string { return c.cell().String() }
 
 // fill decodes more values, of the next page or row group if it must.
 func (c *parquetColumn) fill() error {
