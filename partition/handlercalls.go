@@ -3,17 +3,9 @@ package partition
 import (
 	"sync"
 	"time"
-)
 
-// HandlerMetrics is what a worker knows of the calls of its handler, those of the retry queue
-// included.
-type HandlerMetrics struct {
-	InFlight int    // calls that run now
-	Failed   uint64 // calls that returned an error or panicked
-	// Duration is how long calls took that have returned. Its Count is their number, failed
-	// ones included.
-	Duration Histogram
-}
+	"github.com/muster-dev/muster/partition/report"
+)
 
 // handlerCalls counts the calls of the handler. The zero value has counted none.
 type handlerCalls struct {
@@ -42,8 +34,8 @@ func (h *handlerCalls) returned(took time.Duration, err error) {
 	h.duration.observe(took)
 }
 
-func (h *handlerCalls) metrics() HandlerMetrics {
+func (h *handlerCalls) metrics() report.HandlerMetrics {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return HandlerMetrics{InFlight: h.inFlight, Failed: h.failed, Duration: h.duration.snapshot()}
+	return report.HandlerMetrics{InFlight: h.inFlight, Failed: h.failed, Duration: h.duration.snapshot()}
 }

@@ -1,19 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
 
-// Histogram counts durations by size.
-type Histogram struct {
-	Count   uint64
-	Sum     time.Duration
-	Buckets []Bucket // ascending; the last one has a bound, so Count may be more than its count
-}
-
-// Bucket is how many durations were at most Bound. The counts are cumulative.
-type Bucket struct {
-	Bound time.Duration
-	Count uint64
-}
+	"github.com/muster-dev/muster/partition/report"
+)
 
 // bounds of the histograms' buckets.
 var bounds = [...]time.Duration{time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
@@ -39,12 +30,12 @@ func (h *histogram) observe(d time.Duration) {
 	}
 }
 
-func (h *histogram) snapshot() Histogram {
-	out := Histogram{Count: h.n, Sum: h.sum, Buckets: make([]Bucket, len(bounds))}
+func (h *histogram) snapshot() report.Histogram {
+	out := report.Histogram{Count: h.n, Sum: h.sum, Buckets: make([]report.Bucket, len(bounds))}
 	var cumulative uint64
 	for i, b := range bounds {
 		cumulative += h.counts[i]
-		out.Buckets[i] = Bucket{Bound: b, Count: cumulative}
+		out.Buckets[i] = report.Bucket{Bound: b, Count: cumulative}
 	}
 	return out
 }

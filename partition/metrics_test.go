@@ -55,11 +55,11 @@ func TestMetrics(t *testing.T) {
 		w.status.Store(&Status{SlotsOf: 4, Slots: []int{1, 2}})
 		w.events.count(event.Event{Kind: event.RecordRejected, Reason: recordClaim})
 		m := w.Metrics()
-		m.Slots.Slots[0] = 3
+		m.Slots[0] = 3
 		m.Counters.RecordsRejected[recordClaim] = 9
 		m.HandoffPause.Buckets[0].Count = 9
 		again := w.Metrics()
-		if again.Slots.Slots[0] != 1 || again.Counters.RecordsRejected[recordClaim] != 1 || again.HandoffPause.Buckets[0].Count != 0 {
+		if again.Slots[0] != 1 || again.Counters.RecordsRejected[recordClaim] != 1 || again.HandoffPause.Buckets[0].Count != 0 {
 			t.Errorf("a change of what Metrics returned changed the worker's: %+v", again)
 		}
 	})

@@ -3,6 +3,8 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/report"
 )
 
 func TestAPauseIsWhatTheFirstMessageFelt(t *testing.T) {
@@ -44,7 +46,7 @@ func TestHistogramCountsWhatIsAtMostItsBound(t *testing.T) {
 	if len(got.Buckets) != len(bounds) {
 		t.Fatalf("%d buckets, want %d", len(got.Buckets), len(bounds))
 	}
-	for i, want := range map[int]Bucket{0: {time.Millisecond, 2}, 1: {2500 * time.Microsecond, 3}, len(bounds) - 1: {30 * time.Second, 3}} {
+	for i, want := range map[int]report.Bucket{0: {Bound: time.Millisecond, Count: 2}, 1: {Bound: 2500 * time.Microsecond, Count: 3}, len(bounds) - 1: {Bound: 30 * time.Second, Count: 3}} {
 		if got.Buckets[i] != want {
 			t.Errorf("bucket %d is %v, want %v", i, got.Buckets[i], want)
 		}

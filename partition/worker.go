@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -271,23 +272,23 @@ func (w *Worker) Drain(until time.Time) { w.inputs.post(drainInput{until: until}
 
 // Metrics returns the worker's figures. It may be called at any time, by several
 // goroutines. The caller may keep and change what it gets.
-func (w *Worker) Metrics() Metrics {
+func (w *Worker) Metrics() report.Metrics {
 	s, now := w.Status(), time.Now()
-	m := Metrics{
+	m := report.Metrics{
 		Group: w.cfg.Name,
 		State: s.State,
 		// A leader that can't be sure of its lease decides nothing, and another may lead by now.
 		Leading:       s.Leading && now.Before(s.TrustedUntil),
 		StableID:      ordinal(s.ID),
 		MapVersion:    s.Version,
-		Slots:         Slots{s.SlotsOf, slices.Clone(s.Slots)},
+		Slots:         slices.Clone(s.Slots),
 		ActiveWorkers: s.ActiveWorkers,
 		Standby:       s.Standby,
 		Draining:      s.Draining,
 		WritesRefused: since(s.refused, now),
 	}
 	if p := w.pending.get(); p != nil {
-		m.Pending = &PendingMetrics{Messages: p.messages, Oldest: since(p.oldest, now), StreamFill: p.fill}
+		m.Pending = &report.PendingMetrics{Messages: p.messages, Oldest: since(p.oldest, now), StreamFill: p.fill}
 	}
 	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
 	if p := w.pulling.Load(); p != nil {
@@ -295,7 +296,7 @@ func (w *Worker) Metrics() Metrics {
 	}
 
 	queue := w.queueStatus()
-	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
+	m.Retry = report.RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
 	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Queued, queue.Retries, queue.Abandoned
 	return m
 }

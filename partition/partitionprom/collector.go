@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -46,7 +47,7 @@ const (
 
 // source is what a collector needs of a worker.
 type source interface {
-	Metrics() partition.Metrics
+	Metrics() report.Metrics
 	CountKeys(count func(partition.Slots) int) int
 }
 
@@ -178,14 +179,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- histogram(c.duration, m.Handlers.Duration)
 }
 
-func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metrics) {
+func (c *collector) collectStates(ch chan<- prometheus.Metric, m report.Metrics) {
 	for _, s := range state.All {
 		gauge(ch, c.state, truth(s == m.State), string(s))
 	}
 	gauge(ch, c.leader, truth(m.Leading))
 	gauge(ch, c.id, float64(m.StableID))
 	gauge(ch, c.version, float64(m.MapVersion))
-	gauge(ch, c.slots, float64(len(m.Slots.Slots)))
+	gauge(ch, c.slots, float64(len(m.Slots)))
 	gauge(ch, c.active, float64(m.ActiveWorkers))
 	gauge(ch, c.standby, truth(m.Standby))
 	gauge(ch, c.draining, truth(m.Draining))
@@ -201,7 +202,7 @@ func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metri
 	gauge(ch, c.retryOldest, m.Retry.Oldest.Seconds())
 }
 
-func (c *collector) collectCounters(ch chan<- prometheus.Metric, n partition.Counters) {
+func (c *collector) collectCounters(ch chan<- prometheus.Metric, n report.Counters) {
 	counter(ch, c.rebalances, n.Rebalances)
 	gauge(ch, c.took, n.RebalanceDuration.Seconds())
 	counter(ch, c.moved, n.KeysMoved)
@@ -235,7 +236,7 @@ func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels .
 	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-func histogram(d *prometheus.Desc, h partition.Histogram) prometheus.Metric {
+func histogram(d *prometheus.Desc, h report.Histogram) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(h.Buckets))
 	for _, b := range h.Buckets {
 		buckets[b.Bound.Seconds()] = b.Count

@@ -10,23 +10,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
 // fixed is a worker whose figures don't change.
-type fixed partition.Metrics
+type fixed report.Metrics
 
-func (f fixed) Metrics() partition.Metrics                    { return partition.Metrics(f) }
-func (f fixed) CountKeys(count func(partition.Slots) int) int { return count(f.Slots) }
+func (f fixed) Metrics() report.Metrics { return report.Metrics(f) }
+func (f fixed) CountKeys(count func(partition.Slots) int) int {
+	return count(partition.Slots{Of: 16, Slots: f.Slots})
+}
 
-func histogramOf(d time.Duration, bounds ...time.Duration) partition.Histogram {
-	h := partition.Histogram{Count: 1, Sum: d}
+func histogramOf(d time.Duration, bounds ...time.Duration) report.Histogram {
+	h := report.Histogram{Count: 1, Sum: d}
 	for _, b := range bounds {
 		n := uint64(0)
 		if d <= b {
 			n = 1
 		}
-		h.Buckets = append(h.Buckets, partition.Bucket{Bound: b, Count: n})
+		h.Buckets = append(h.Buckets, report.Bucket{Bound: b, Count: n})
 	}
 	return h
 }
@@ -36,12 +39,12 @@ func TestCollector(t *testing.T) {
 	t.Parallel()
 	m := fixed{
 		Group: "orders", State: state.Stable, Leading: true, StableID: 7, MapVersion: 3,
-		Slots: partition.Slots{Of: 16, Slots: []int{1, 4}}, ActiveWorkers: 5, Standby: true, Draining: true,
+		Slots: []int{1, 4}, ActiveWorkers: 5, Standby: true, Draining: true,
 		WritesRefused: 2500 * time.Millisecond,
-		Pending:       &partition.PendingMetrics{Messages: 1200, Oldest: 90 * time.Second, StreamFill: 0.25},
-		Handlers:      partition.HandlerMetrics{InFlight: 6, Failed: 15, Duration: histogramOf(20*time.Millisecond, 10*time.Millisecond, 25*time.Millisecond)},
-		Retry:         partition.RetryMetrics{Messages: 30, Keys: 10, Oldest: time.Minute},
-		Counters: partition.Counters{
+		Pending:       &report.PendingMetrics{Messages: 1200, Oldest: 90 * time.Second, StreamFill: 0.25},
+		Handlers:      report.HandlerMetrics{InFlight: 6, Failed: 15, Duration: histogramOf(20*time.Millisecond, 10*time.Millisecond, 25*time.Millisecond)},
+		Retry:         report.RetryMetrics{Messages: 30, Keys: 10, Oldest: time.Minute},
+		Counters: report.Counters{
 			Rebalances: 1, RebalanceDuration: 1500 * time.Millisecond, SlotsMoved: 7, KeysMoved: 70, Emergencies: 2,
 			LeaseUncertain: 3, HandoffsForced: 4, StalePinsFreed: 5, StreamRollbacks: 6, HandlerPanics: 8, ResourcesRecreated: 9, FencesRaised: 11,
 			RecordsRejected: map[string]uint64{"map": 0, "claim": 1}, Queued: 12, Retried: 13, DeadLettered: 14,
