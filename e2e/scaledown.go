@@ -123,7 +123,8 @@ func (s scaleDownRun) judgeScaleDown(st step, leaving []string, runs []run) {
 	if s.o.Case == "leaving-crash" {
 		limit = 2 * had
 	} else {
-		r.check("map version increments", "1 or 2", len(st.versions) == 1 || len(st.versions) == 2, "%d", len(st.versions))
+		// Workers that learn far apart of their end are planned away one after the other.
+		r.timed("map version increments", "1 or 2", len(st.versions) == 1 || len(st.versions) == 2, "%d", len(st.versions))
 	}
 	r.check("chambers moved", fmt.Sprintf("%d, of those who leave, to %d", had, limit), moved >= had && moved <= limit, "%d", moved)
 	left := 0
