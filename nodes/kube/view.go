@@ -111,7 +111,7 @@ func (v *view) dropPods() {
 	v.Pending, v.constraints, v.claiming = nil, newConstraints(), nil
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		n.Pods, n.Daemon, n.Blocker = nil, nodes.Resources{}, ""
+		n.Pods, n.Daemon, n.Blocker, n.Ending = nil, nodes.Resources{}, "", nodes.Ending{}
 	}
 }
 
@@ -141,7 +141,10 @@ func (v *view) add(p *corev1.Pod) {
 	}
 	v.constraints.add(p, i, len(n.Pods))
 	n.Pods = append(n.Pods, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p)})
-	if role == moving {
+	switch role {
+	case ending:
+		n.Ending = sooner(n.Ending, p)
+	case moving:
 		why = v.budgets.against(p)
 		if v.rules.LocalStorage != Evict && hasClaim(p) {
 			v.claiming = append(v.claiming, claiming{i, p.Namespace, p.Name, p.Spec.Volumes})
@@ -150,6 +153,19 @@ func (v *view) add(p *corev1.Pod) {
 	if n.Blocker == "" { // of several the first, and lists come in the order of names
 		n.Blocker = why
 	}
+}
+
+// sooner returns which of two pods whose deletion has begun is killed first. A pod's deletion has the time at
+// which its grace ends.
+func sooner(one nodes.Ending, p *corev1.Pod) nodes.Ending {
+	if one.Pod != "" && !p.DeletionTimestamp.Time.Before(one.Until) {
+		return one
+	}
+	other := nodes.Ending{Pod: nameOf(p), Until: p.DeletionTimestamp.Time}
+	if p.DeletionGracePeriodSeconds != nil {
+		other.Grace = *p.DeletionGracePeriodSeconds
+	}
+	return other
 }
 
 // blockLocal has pods whose volumes are local block the drains of their nodes.
@@ -189,6 +205,7 @@ func nodeOf(n *corev1.Node) nodes.Node {
 		Claims:        claimsOf(n),
 		Keep:          keeps(n.Annotations),
 		CreatedAt:     n.CreationTimestamp.Time,
+		Kubelet:       n.Status.NodeInfo.KubeletVersion,
 		Allocatable:   nodes.Resources{MilliCPU: a.Cpu().MilliValue(), Memory: a.Memory().Value(), Pods: int(a.Pods().Value())},
 		Labels:        n.Labels,
 		Extended:      extendedOf(a),
