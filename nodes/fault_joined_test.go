@@ -14,7 +14,9 @@ func TestFaultOfJoined(t *testing.T) {
 	ending := func(ago, grace time.Duration) Ending {
 		return Ending{Pod: "shop/cart", Until: now.Add(grace - ago), Grace: int64(grace / time.Second)}
 	}
-	server := func(version string) []Node { return []Node{{ControlPlane: true, Kubelet: version}, {Kubelet: "v1.99.0"}} }
+	server := func(version string) []Node {
+		return []Node{{ControlPlane: true, Kubelet: version}, {Kubelet: "v1.99.0"}}
+	}
 	for _, tt := range []struct {
 		name string
 		node Node
