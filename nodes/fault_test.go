@@ -68,6 +68,13 @@ func TestShortened(t *testing.T) {
 	}
 }
 
+// TestShortenedRedacts: also a line that is short enough has its secrets taken out.
+func TestShortenedRedacts(t *testing.T) {
+	if got := shortened("muster: token=hunter2"); strings.Contains(got, "hunter2") || !strings.HasPrefix(got, "muster: token=") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestFaultAfter: a fault is named before its instance is removed.
 func TestFaultAfter(t *testing.T) {
 	p := DefaultPolicy()
