@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/nodes/kube"
 )
 
-var drainTable = flag.String("drain.table", "", "write the table of drains of real nodes to this file")
+var drainTable = flag.String("table.drains", "", "write the table of drains of real nodes to this file")
 
 // What becomes of a pod whose node is drained.
 const (
@@ -170,9 +170,9 @@ func realBare(t *testing.T, l *laboratory, namespace, app, node string) corev1.P
 }
 
 // budgeted adds a disruption budget that allows none.
-func budgeted(make func(*testing.T, *laboratory, string, string, string) corev1.PodPhase) func(*testing.T, *laboratory, string, string, string) corev1.PodPhase {
+func budgeted(workload func(*testing.T, *laboratory, string, string, string) corev1.PodPhase) func(*testing.T, *laboratory, string, string, string) corev1.PodPhase {
 	return func(t *testing.T, l *laboratory, namespace, app, node string) corev1.PodPhase {
-		phase := make(t, l, namespace, app, node)
+		phase := workload(t, l, namespace, app, node)
 		l.phase(t, namespace, app, phase, 1)
 		l.budget(t, namespace, app, app, 1)
 		return phase
@@ -373,7 +373,7 @@ func (l *laboratory) remove(t *testing.T, namespace, app string) {
 func writeDrains(t *testing.T, path string, all []drained) {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("# Drains of real nodes\n\nWritten by `go test ./nodes/kube -run RealNodes_drain -drain.table $PWD/docs/results/node-drain.md`, " +
+	b.WriteString("# Drains of real nodes\n\nWritten by `go test ./nodes/kube -run RealNodes_drain -table.drains $PWD/docs/results/node-drain.md`, " +
 		"which fails if a pod's fate is another: real kubelets and containers, the same pod on four nodes.\n\n| pod |")
 	for _, d := range drainers {
 		fmt.Fprintf(&b, " %s |", d.title)

@@ -135,7 +135,7 @@ func (c *cluster) sum(t *testing.T, controller, file, key string) (total int64) 
 	name := fmt.Sprintf("muster-machines-%d-", c.PID())
 	err := filepath.WalkDir(filepath.Join("/sys/fs/cgroup", controller), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || !strings.HasPrefix(filepath.Base(filepath.Dir(path)), name) {
-			return nil // one may go while it is looked at
+			return nil //nolint:nilerr // one may go while it is looked at
 		}
 		text, err := os.ReadFile(filepath.Join(path, file))
 		if err != nil {

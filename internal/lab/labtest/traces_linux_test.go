@@ -22,7 +22,7 @@ func look(t *testing.T) machine {
 	err := filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error {
 		name := strings.TrimPrefix(path, "/proc/sys/")
 		if err != nil || d.IsDir() || counts(name) {
-			return nil // one may go while it is looked at
+			return nil //nolint:nilerr // one may go while it is looked at
 		}
 		if value, err := os.ReadFile(path); err == nil { // some can only be written
 			m["setting "+name] = strings.TrimSpace(string(value))
