@@ -209,9 +209,20 @@ func (d *drain) tell(left []*corev1.Pod) {
 			d.progress.Why = fmt.Sprintf("pod %s: its finalizer %s", nameOf(p), p.Finalizers[0])
 			return
 		case d.progress.Why == "":
-			d.progress.Why = fmt.Sprintf("pod %s: its end", nameOf(p))
+			d.progress.Why = fmt.Sprintf("pod %s: its end%s", nameOf(p), d.toldAgo(p))
 		}
 	}
+}
+
+// toldAgo says since when a pod is to end, which tells one that ignores SIGTERM from one that has just got it.
+func (d *drain) toldAgo(p *corev1.Pod) string {
+	if p.DeletionTimestamp == nil {
+		return ""
+	}
+	e := sooner(nodes.Ending{}, p)
+	grace := time.Duration(e.Grace) * time.Second
+	ago := d.c.opts.Clock.Now().Sub(e.Until.Add(-grace)).Round(time.Second)
+	return fmt.Sprintf(", told %s ago with a grace of %s", ago, grace)
 }
 
 // evictAll asks for the eviction of every pod whose turn it is. It returns an error for what no other pod would meet differently,

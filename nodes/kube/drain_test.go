@@ -165,7 +165,7 @@ func TestAnEndingPodGetsLessGraceWhenTheTimeHasBecomeShort(t *testing.T) {
 	w, api, c := start(t, kube.Rules{}, "a", "b")
 	w.AddPodOn(first, sim.PodSpec{Name: "default/slow", Grace: 5 * time.Minute})
 	cordon(t, c, first, "me")
-	if p := drain(t, w, c, first, 5*time.Second); p.Done {
+	if p := drain(t, w, c, first, 5*time.Second); p.Done || !strings.Contains(p.Why, "pod default/slow: its end, told ") {
 		t.Fatalf("%+v", p)
 	}
 	req := nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute), MaxGrace: 10 * time.Second}

@@ -117,6 +117,11 @@ func newFaultRig(t *testing.T, workers int, faults ...*fault) *faultRig {
 	})
 	r.lab = labtest.Start(t, lab.Options{RealNodes: true, AWS: r.region.AWSURL, Scrape: r.machines.Scrape(),
 		Forward: map[string]string{tomorrowPort: startTomorrow(t)}})
+	t.Cleanup(func() { // before the lab stops: a machine whose instance has ended may be on its way out
+		if err := booted.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	admin, err := clientcmd.BuildConfigFromFlags("", r.lab.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -155,5 +155,6 @@ func (r *faultRig) shrink(t *testing.T, workers int) {
 	p := faultPolicy(workers)
 	p.CooldownDown, p.IdleDownFor = time.Second, 5*time.Second
 	p.DrainTimeout, p.ScaleDownStuck = 2*time.Minute, 3*time.Minute
+	r.config.TickBudget = 3 * time.Second // so that what is seen during the drain is looked at here, too
 	r.keep(t, p)
 }
