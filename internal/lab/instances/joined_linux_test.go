@@ -132,11 +132,13 @@ func (r *faultRig) ignored(t *testing.T, f *fault) {
 	r.tick(t, "draining", func(string, console.NodePlane) error {
 		p, err := pod()
 		if err == nil && p.DeletionTimestamp == nil {
-			err = errors.New("its deletion has not begun")
+			return errors.New("its deletion has not begun")
+		}
+		if err == nil { // the deletion has the time at which the grace ends; a tick may have lasted since it began
+			f.since = p.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
 		}
 		return err
 	})
-	f.since = time.Now()
 	r.names(t, f)
 	r.repairs(t, 3, f)
 }

@@ -38,6 +38,7 @@ type size struct {
 	cache     int64         // bytes per node of files that the kernel keeps
 	milliCPU  int64         // per node, at rest
 	available string        // of the machine's memory
+	load      string        // average of the machine in the minute before, by what else it does
 }
 
 // TestRealNodes_sizes measures the start of a lab, and what a real node costs.
@@ -79,7 +80,11 @@ func (c *cluster) grow(t *testing.T, n int) (s size, err error) {
 	t.Helper()
 	name := func(i int) string { return fmt.Sprintf("i-%d", i) }
 	began := time.Now()
-	s = size{nodes: n, fresh: n - n/2}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return s, err
+	}
+	s = size{nodes: n, fresh: n - n/2, load: strings.Fields(string(load))[0]}
 	for i := n / 2; i < n; i++ {
 		m := lab.Machine{ID: name(i), Memory: memory, UserData: c.userData(name(i), c.JoinToken)}
 		if _, err := c.Boot(t.Context(), m); err != nil {
@@ -212,12 +217,12 @@ Written by `+"`go test ./internal/lab/labtest -run RealNodes_sizes -sizes %d -si
 
 The test cluster is up after %.1f s, and after %.1f s if its program is not in memory yet.
 
-| nodes | started at once | all Ready after | memory per node | and cached files | CPU per node | memory left on the machine |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| nodes | started at once | all Ready after | memory per node | and cached files | CPU per node | memory left on the machine | its load before |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `, *sizes, *sizesRest, runtime.NumCPU(), warm, cold)
 	for _, s := range all {
-		fmt.Fprintf(&b, "| %d | %d | %.1f s | %d MiB | %d MiB | %d millicores | %s |\n",
-			s.nodes, s.fresh, s.ready.Seconds(), s.memory>>20, s.cache>>20, s.milliCPU, s.available)
+		fmt.Fprintf(&b, "| %d | %d | %.1f s | %d MiB | %d MiB | %d millicores | %s | %s |\n",
+			s.nodes, s.fresh, s.ready.Seconds(), s.memory>>20, s.cache>>20, s.milliCPU, s.available, s.load)
 	}
 	if last := all[len(all)-1].nodes; last*2 <= *sizes {
 		fmt.Fprintf(&b, "\nOf %d nodes not all were Ready within %s.\n", last*2, sizesReady)
