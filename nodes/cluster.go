@@ -51,11 +51,13 @@ type Node struct {
 	NotReadyWhy   string            `json:"notReadyWhy,omitempty"`   // what the Ready condition says; "" while it is Ready
 	KubeletSilent bool              `json:"kubeletSilent,omitempty"` // the control plane hears nothing of it
 	Pressure      string            `json:"pressure,omitempty"`      // what it is short of, as its conditions say; "": of nothing
+	Ending        Ending            `json:"ending,omitzero"`         // of the pods whose deletion has begun, the one whose grace ends first
 	Unschedulable bool              `json:"unschedulable,omitempty"`
 	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
 	ControlPlane  bool              `json:"controlPlane,omitempty"`
 	Keep          bool              `json:"keep,omitempty"` // annotated against scale-down
 	CreatedAt     time.Time         `json:"createdAt,omitzero"`
+	Kubelet       string            `json:"kubelet,omitempty"` // its version, as Kubernetes writes it: v1.36.3+k3s1
 	Allocatable   Resources         `json:"allocatable,omitzero"`
 	Pods          []Pod             `json:"pods,omitempty"`   // running here, DaemonSet and mirror pods left out
 	Daemon        Resources         `json:"daemon,omitzero"`  // what DaemonSet and mirror pods ask for here

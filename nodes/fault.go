@@ -32,6 +32,8 @@ const (
 	FaultMemory          FaultName = "out of memory"
 	FaultNotReady        FaultName = "node not Ready"
 	FaultPressure        FaultName = "under pressure"
+	FaultEnding          FaultName = "pod slow to end"
+	FaultVersion         FaultName = "version skew"
 )
 
 // Fault is what is wrong with a worker.
@@ -62,6 +64,8 @@ var fixes = map[FaultName]string{
 	FaultMemory:          "reserve memory for the system (kubelet-arg=system-reserved), limit the pods' memory, or use a larger type",
 	FaultNotReady:        "read the agent's log on the machine: journalctl -u k3s-agent",
 	FaultPressure:        "the kubelet evicts pods; limit what they use, or use larger machines",
+	FaultEnding:          "let its containers end on SIGTERM, or shorten terminationGracePeriodSeconds; beyond its grace look for a finalizer",
+	FaultVersion:         "set K3S_VERSION to the server's: a kubelet must not be newer, nor older by more than three minor versions",
 }
 
 // consoleFault is what a line of a console says.
@@ -134,6 +138,21 @@ func faultOfNode(n Node, console string) (FaultName, string) {
 	return FaultNotReady, n.NotReadyWhy
 }
 
+// faultOfJoined names what is wrong with a node whose kubelet answers. What changes by the minute comes before
+// what stays.
+func faultOfJoined(n Node, all []Node, now time.Time) (FaultName, string) {
+	if n.Pressure != "" {
+		return FaultPressure, n.Pressure
+	}
+	if saw := n.Ending.slow(now); saw != "" && n.Unschedulable {
+		return FaultEnding, saw
+	}
+	if saw := skew(n, all); saw != "" {
+		return FaultVersion, saw
+	}
+	return "", ""
+}
+
 // faultAfter is how long an instance has for its boot before it is asked why it does not join. It is a part of
 // JOIN_TIMEOUT_SEC, so that a fault is named long before its instance is removed.
 func faultAfter(p Policy) time.Duration { return p.JoinTimeout / 10 }
@@ -150,7 +169,7 @@ func (v surveyor) faults(ctx context.Context, s *survey) []Fault {
 	}
 	var out []Fault
 	for _, w := range s.workers {
-		if name, saw := v.fault(ctx, w, s.record); name != "" {
+		if name, saw := v.fault(ctx, w, s); name != "" {
 			out = append(out, Fault{InstanceID: w.Instance.ID, Name: name, Saw: shortened(saw)})
 		}
 	}
@@ -158,10 +177,10 @@ func (v surveyor) faults(ctx context.Context, s *survey) []Fault {
 }
 
 // fault names what is wrong with one worker; "" is nothing.
-func (v surveyor) fault(ctx context.Context, w Worker, r Record) (FaultName, string) {
+func (v surveyor) fault(ctx context.Context, w Worker, s *survey) (FaultName, string) {
 	in, now := w.Instance, v.now()
 	switch {
-	case !in.Alive() && w.Node == nil && r.Launched(in.ID):
+	case !in.Alive() && w.Node == nil && s.record.Launched(in.ID):
 		d, _ := v.diagnosis(ctx, in.ID)
 		return FaultGone, strings.TrimSpace(string(in.State) + " " + d.Reason)
 	case !in.Alive():
@@ -180,10 +199,8 @@ func (v surveyor) fault(ctx context.Context, w Worker, r Record) (FaultName, str
 	case !w.Node.Ready && (w.Node.KubeletSilent || now.Sub(w.Node.notReadySince(now)) >= faultAfter(v.config.Policy)):
 		d, _ := v.diagnosis(ctx, in.ID) // its console adds to what its node says
 		return faultOfNode(*w.Node, d.Console)
-	case w.Node.Pressure != "":
-		return FaultPressure, w.Node.Pressure
 	}
-	return "", ""
+	return faultOfJoined(*w.Node, s.view.Nodes, now)
 }
 
 // diagnosis asks the cloud about an instance, once in a run.

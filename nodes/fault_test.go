@@ -28,6 +28,7 @@ func TestFaultOfBoot(t *testing.T) {
 		{"an agent that says nothing", "muster: i-1 has started its K3s agent\nlogin:", FaultAgentSilent},
 		{"a kill during the boot", "Out of memory: Killed process 812 (k3s-agent) total-vm:1kB", FaultMemory},
 		{"what was over before", agent + "connection refused\n" + agent + "token is not valid: 401 Unauthorized", FaultToken},
+		{"a token that was wrong before", agent + "token is not valid: 401 Unauthorized\n" + agent + "connection refused", FaultServer},
 		{"a refusal of somebody else, before the agent began", "connection refused", FaultBoot},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,6 +64,13 @@ func TestFaultOfNode(t *testing.T) {
 func TestShortened(t *testing.T) {
 	got := shortened("muster: token=hunter2 " + strings.Repeat("x", 400) + " at its end")
 	if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, "at its end") || len(got) > 310 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestShortenedRedacts: also a line that is short enough has its secrets taken out.
+func TestShortenedRedacts(t *testing.T) {
+	if got := shortened("muster: token=hunter2"); strings.Contains(got, "hunter2") || !strings.HasPrefix(got, "muster: token=") {
 		t.Errorf("got %q", got)
 	}
 }

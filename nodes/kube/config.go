@@ -39,7 +39,7 @@ var settings = []setting.Setting[Config]{
 	setting.New("KUBE_TOKEN_REF", "", "where the API token is, for example file:/etc/muster/token; it is read again when it is replaced", setting.Text(func(c *Config) *string { return &c.TokenRef })),
 	setting.New("KUBE_TIMEOUT_SEC", "30", "most time for one request to the Kubernetes API", setting.Seconds(func(c *Config) *time.Duration { return &c.Timeout })),
 	setting.New("DRAIN_BARE_PODS", "abort", "pods without a controller: abort the drain, or evict them for good", action(func(c *Config) *Action { return &c.Drain.BarePods })),
-	setting.New("DRAIN_LOCAL_STORAGE", "abort", "pods with emptyDir or hostPath volumes: abort the drain, or evict them and lose the data", action(func(c *Config) *Action { return &c.Drain.LocalStorage })),
+	setting.New("DRAIN_LOCAL_STORAGE", "abort", "pods with emptyDir, hostPath or local persistent volumes: abort the drain, or evict them and lose the data", action(func(c *Config) *Action { return &c.Drain.LocalStorage })),
 }
 
 func action(f func(*Config) *Action) func(*Config, string) error {

@@ -63,7 +63,8 @@ func (c *Cluster) Drain(ctx context.Context, req nodes.DrainRequest) (nodes.Drai
 type drain struct {
 	c        *Cluster
 	req      nodes.DrainRequest
-	seen     string // resource version of the newest list
+	seen     string   // resource version of the newest list
+	volumes  *volumes // behind claims; nil: not asked for
 	progress nodes.DrainProgress
 
 	mu      sync.Mutex
@@ -117,7 +118,7 @@ func (d *drain) round(ctx context.Context) error {
 	return err
 }
 
-// look lists what runs on the node.
+// look lists what runs on the node, and the volumes if they matter.
 func (d *drain) look(ctx context.Context, newest bool) ([]corev1.Pod, error) {
 	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", d.req.Node.Name).String()}
 	if !newest {
@@ -134,7 +135,10 @@ func (d *drain) look(ctx context.Context, newest bool) ([]corev1.Pod, error) {
 	if err != nil && !newest && ctx.Err() == nil { // a cache that lags is no reason to stop
 		return d.look(ctx, true)
 	}
-	return pods, err
+	if err != nil {
+		return nil, err
+	}
+	return pods, d.findVolumes(ctx, pods)
 }
 
 // sort returns the pods that a drain moves, in the order of their names, or an error that names the first of those that block it.
@@ -146,7 +150,7 @@ func (d *drain) sort(pods []corev1.Pod) ([]*corev1.Pod, error) {
 	})
 	for i := range pods {
 		p := &pods[i]
-		role, why := d.c.opts.Drain.judge(p)
+		role, why := d.judge(p)
 		if r := d.refused[p.UID]; r.final && role == moving {
 			role, why = blocking, r.why
 		}
@@ -161,6 +165,29 @@ func (d *drain) sort(pods []corev1.Pod) ([]*corev1.Pod, error) {
 		return nil, d.blocked(blocked)
 	}
 	return left, nil
+}
+
+// judge tells what a pod is to this drain, and of one that blocks why.
+func (d *drain) judge(p *corev1.Pod) (role, string) {
+	role, why := d.c.opts.Drain.judge(p)
+	if role == moving && d.volumes != nil {
+		if local := d.volumes.localOf(p.Namespace, p.Name, p.Spec.Volumes); local != "" {
+			return blocking, isLocal(nameOf(p), local)
+		}
+	}
+	return role, why
+}
+
+// findVolumes asks for the volumes behind claims, once, if that decides about a pod: a bound claim stays bound.
+func (d *drain) findVolumes(ctx context.Context, pods []corev1.Pod) (err error) {
+	matters := func(p corev1.Pod) bool {
+		role, _ := d.c.opts.Drain.judge(&p)
+		return role == moving && hasClaim(&p)
+	}
+	if d.volumes == nil && d.c.opts.Drain.LocalStorage != Evict && slices.ContainsFunc(pods, matters) {
+		d.volumes, err = d.c.listVolumes(ctx)
+	}
+	return err
 }
 
 func (d *drain) blocked(why string) error {
@@ -182,9 +209,20 @@ func (d *drain) tell(left []*corev1.Pod) {
 			d.progress.Why = fmt.Sprintf("pod %s: its finalizer %s", nameOf(p), p.Finalizers[0])
 			return
 		case d.progress.Why == "":
-			d.progress.Why = fmt.Sprintf("pod %s: its end", nameOf(p))
+			d.progress.Why = fmt.Sprintf("pod %s: its end%s", nameOf(p), d.toldAgo(p))
 		}
 	}
+}
+
+// toldAgo says since when a pod is to end, which tells one that ignores SIGTERM from one that has just got it.
+func (d *drain) toldAgo(p *corev1.Pod) string {
+	if p.DeletionTimestamp == nil {
+		return ""
+	}
+	e := sooner(nodes.Ending{}, p)
+	grace := time.Duration(e.Grace) * time.Second
+	ago := d.c.opts.Clock.Now().Sub(e.Until.Add(-grace)).Round(time.Second)
+	return fmt.Sprintf(", told %s ago with a grace of %s", ago, grace)
 }
 
 // evictAll asks for the eviction of every pod whose turn it is. It returns an error for what no other pod would meet differently,

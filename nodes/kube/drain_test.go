@@ -110,6 +110,44 @@ func TestSettingsLetBarePodsAndLocalStorageGo(t *testing.T) {
 	}
 }
 
+// TestALocalVolumeBehindAClaimIsLocalStorage: K3s' own provisioner makes such volumes. Elsewhere the pod would
+// wait for its volume until somebody deletes it.
+func TestALocalVolumeBehindAClaimIsLocalStorage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rules kube.Rules
+		want  []string // evicted
+	}{
+		"it blocks":                    {},
+		"unless the settings allow it": {kube.Rules{LocalStorage: kube.Evict}, []string{"default/db", "default/web"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, c := start(t, tt.rules, "a", "b")
+			w.AddPodOn(first, sim.PodSpec{Name: "default/db", Kube: sim.KubeTraits{LocalVolume: "claim"}})
+			w.AddPodOn(first, sim.PodSpec{Name: "default/web", Kube: sim.KubeTraits{VolumeZone: "a"}})
+			blocks := len(tt.want) == 0
+			if n := node(t, c, first); strings.Contains(n.Blocker, "pod default/db: volume data is local to the node") != blocks {
+				t.Errorf("the view says %q", n.Blocker)
+			}
+			cordon(t, c, first, "me")
+
+			req := nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute)}
+			p, err := c.Drain(t.Context(), req)
+			if why, blocked := nodes.IsDrainBlocked(err); blocked != blocks || blocks && !strings.Contains(why, "default/db") {
+				t.Errorf("got %+v, %v", p, err)
+			}
+			if got := evicted(w); !slices.Equal(got, tt.want) {
+				t.Errorf("evicted %v, want %v", got, tt.want)
+			}
+
+			if req.SkipCritical = true; blocks {
+				if p, err := c.Drain(t.Context(), req); err != nil || !p.Done || !slices.Equal(evicted(w), []string{"default/web"}) {
+					t.Errorf("on a warning: %+v, %v, evicted %v", p, err, evicted(w))
+				}
+			}
+		})
+	}
+}
+
 func TestFinishedAndStaticPodsAreLeftAlone(t *testing.T) {
 	w, _, c := start(t, kube.Rules{}, "a", "b")
 	w.AddPodOn(first, sim.PodSpec{Name: "kube-system/helm-install-traefik", Kube: sim.KubeTraits{Owner: "Job", Phase: "Succeeded"}})
@@ -127,7 +165,7 @@ func TestAnEndingPodGetsLessGraceWhenTheTimeHasBecomeShort(t *testing.T) {
 	w, api, c := start(t, kube.Rules{}, "a", "b")
 	w.AddPodOn(first, sim.PodSpec{Name: "default/slow", Grace: 5 * time.Minute})
 	cordon(t, c, first, "me")
-	if p := drain(t, w, c, first, 5*time.Second); p.Done {
+	if p := drain(t, w, c, first, 5*time.Second); p.Done || !strings.Contains(p.Why, "pod default/slow: its end, told ") {
 		t.Fatalf("%+v", p)
 	}
 	req := nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute), MaxGrace: 10 * time.Second}

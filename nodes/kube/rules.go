@@ -22,7 +22,7 @@ const (
 // Rules are the parts of a drain that settings decide.
 type Rules struct {
 	BarePods     Action // pods without a controller, which nothing starts again
-	LocalStorage Action // pods with an emptyDir or hostPath volume, whose data ends with the node
+	LocalStorage Action // pods with an emptyDir or hostPath volume, or a claim of a local one: their data ends with the node
 }
 
 // Annotations that Muster writes or reads. They are a protocol between versions: nodes carry them while Muster is upgraded.
@@ -60,8 +60,13 @@ const (
 	blocking             // it must not be evicted
 )
 
+// isLocal says that a pod blocks because of a volume.
+func isLocal(pod, volume string) string {
+	return fmt.Sprintf("pod %s: volume %s is local to the node (DRAIN_LOCAL_STORAGE=%s)", pod, volume, Abort)
+}
+
 // judge tells what a pod is to a drain, and of one that blocks why. The order matters: a DaemonSet's pod is the node's whatever its
-// priority, and what has finished or is ending anyway blocks nothing.
+// priority, and what has finished or is ending anyway blocks nothing. What is behind volume claims is for the caller.
 func (r Rules) judge(p *corev1.Pod) (role, string) {
 	owner := metav1.GetControllerOfNoCopy(p)
 	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
@@ -91,7 +96,7 @@ func (r Rules) judge(p *corev1.Pod) (role, string) {
 		return because("no controller would start it again (DRAIN_BARE_PODS=%s)", Abort)
 	}
 	if v := localVolume(p); v != "" && r.LocalStorage != Evict {
-		return because("volume %s is local to the node (DRAIN_LOCAL_STORAGE=%s)", v, Abort)
+		return blocking, isLocal(nameOf(p), v)
 	}
 	return moving, ""
 }

@@ -37,6 +37,7 @@ func (c *Cluster) View(ctx context.Context) (nodes.View, error) {
 			return nodes.View{}, err
 		}
 		claims = volumes.look
+		v.blockLocal(volumes)
 	}
 	if err := v.constraints.write(&v.View, claims); err != nil {
 		return nodes.View{}, err
@@ -51,6 +52,14 @@ type view struct {
 	index       map[string]int // of nodes, by name
 	budgets     budgets
 	constraints *constraints
+	claiming    []claiming
+}
+
+// claiming is a pod that a drain would move unless a volume that it claims is local.
+type claiming struct {
+	node            int // index in the view
+	namespace, name string
+	volumes         []corev1.Volume
 }
 
 func (c *Cluster) listNodes(ctx context.Context, v *view) error {
@@ -99,10 +108,10 @@ func (c *Cluster) pods(what string, begin func(), add func(*corev1.PodList) erro
 func newPodList() *corev1.PodList { return &corev1.PodList{} }
 
 func (v *view) dropPods() {
-	v.Pending, v.constraints = nil, newConstraints()
+	v.Pending, v.constraints, v.claiming = nil, newConstraints(), nil
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		n.Pods, n.Daemon, n.Blocker = nil, nodes.Resources{}, ""
+		n.Pods, n.Daemon, n.Blocker, n.Ending = nil, nodes.Resources{}, "", nodes.Ending{}
 	}
 }
 
@@ -132,11 +141,40 @@ func (v *view) add(p *corev1.Pod) {
 	}
 	v.constraints.add(p, i, len(n.Pods))
 	n.Pods = append(n.Pods, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p)})
-	if role == moving {
+	switch role {
+	case ending:
+		n.Ending = sooner(n.Ending, p)
+	case moving:
 		why = v.budgets.against(p)
+		if v.rules.LocalStorage != Evict && hasClaim(p) {
+			v.claiming = append(v.claiming, claiming{i, p.Namespace, p.Name, p.Spec.Volumes})
+		}
 	}
 	if n.Blocker == "" { // of several the first, and lists come in the order of names
 		n.Blocker = why
+	}
+}
+
+// sooner returns which of two pods whose deletion has begun is killed first. A pod's deletion has the time at
+// which its grace ends.
+func sooner(one nodes.Ending, p *corev1.Pod) nodes.Ending {
+	if one.Pod != "" && !p.DeletionTimestamp.Time.Before(one.Until) {
+		return one
+	}
+	other := nodes.Ending{Pod: nameOf(p), Until: p.DeletionTimestamp.Time}
+	if p.DeletionGracePeriodSeconds != nil {
+		other.Grace = *p.DeletionGracePeriodSeconds
+	}
+	return other
+}
+
+// blockLocal has pods whose volumes are local block the drains of their nodes.
+func (v *view) blockLocal(all *volumes) {
+	for _, p := range v.claiming {
+		n := &v.Nodes[p.node]
+		if local := all.localOf(p.namespace, p.name, p.volumes); local != "" && n.Blocker == "" {
+			n.Blocker = isLocal(p.namespace+"/"+p.name, local)
+		}
 	}
 }
 
@@ -167,6 +205,7 @@ func nodeOf(n *corev1.Node) nodes.Node {
 		Claims:        claimsOf(n),
 		Keep:          keeps(n.Annotations),
 		CreatedAt:     n.CreationTimestamp.Time,
+		Kubelet:       n.Status.NodeInfo.KubeletVersion,
 		Allocatable:   nodes.Resources{MilliCPU: a.Cpu().MilliValue(), Memory: a.Memory().Value(), Pods: int(a.Pods().Value())},
 		Labels:        n.Labels,
 		Extended:      extendedOf(a),

@@ -17,6 +17,7 @@ import (
 type volumes struct {
 	claims  map[string]claim // by namespace/name
 	volumes map[string]*corev1.NodeSelector
+	local   map[string]bool // volumes that are on a node's own disk, as those of K3s' local-path are
 	classes map[string]storageClass
 }
 
@@ -54,10 +55,14 @@ func (c *Cluster) listVolumes(ctx context.Context) (*volumes, error) {
 	}
 	err = pager[*corev1.PersistentVolumeList]{
 		c: c, what: "listing volumes", of: c.core, name: "persistentvolumes",
-		begin: func() { v.volumes = map[string]*corev1.NodeSelector{} },
+		begin: func() { v.volumes, v.local = map[string]*corev1.NodeSelector{}, map[string]bool{} },
 		add: func(l *corev1.PersistentVolumeList) error {
 			for i := range l.Items {
-				v.volumes[l.Items[i].Name] = reachableFrom(&l.Items[i])
+				p := &l.Items[i]
+				v.volumes[p.Name] = reachableFrom(p)
+				if p.Spec.Local != nil || p.Spec.HostPath != nil {
+					v.local[p.Name] = true
+				}
 			}
 			return nil
 		},
@@ -111,6 +116,31 @@ func classOf(s *storagev1.StorageClass) storageClass {
 		out.topology.NodeSelectorTerms = append(out.topology.NodeSelectorTerms, term)
 	}
 	return out
+}
+
+// localOf returns which of a pod's volumes is a claim of a volume on a node's own disk, "" if none is.
+func (v *volumes) localOf(namespace, pod string, all []corev1.Volume) string {
+	for i := range all {
+		if name := claimOf(pod, &all[i]); name != "" && v.local[v.claims[namespace+"/"+name].volume] {
+			return all[i].Name
+		}
+	}
+	return ""
+}
+
+// claimOf returns the name of a volume's claim, "" if it has none. That of an ephemeral volume is named after its pod.
+func claimOf(pod string, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod + "-" + v.Name
+	}
+	return ""
+}
+
+func hasClaim(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return claimOf(p.Name, &v) != "" })
 }
 
 // look is a fit.Claims.

@@ -43,7 +43,7 @@ type KubeTraits struct {
 	Owner         string // kind of its controller; "" is ReplicaSet, "none" none, "Node" makes it a static pod
 	Phase         string // "" is Running on a node and Pending without one
 	PriorityClass string
-	LocalVolume   string // emptyDir, hostPath or ""
+	LocalVolume   string // emptyDir, hostPath, claim (of a PersistentVolume on its node) or ""
 	VolumeZone    string // zone of a volume that it claims; "" if it claims none
 	Annotations   map[string]string
 	Labels        map[string]string

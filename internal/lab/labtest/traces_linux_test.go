@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,25 +12,25 @@ import (
 	"github.com/muster-dev/muster/internal/lab/labtest"
 )
 
-// settings are those of the kernel that a kubelet would change.
-var settings = []string{
-	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
-	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "net/ipv4/ip_forward",
-}
-
 // machine is what a test's machines could change of this one.
 type machine map[string]string
 
-// look returns the settings and network interfaces of this machine.
+// look returns the kernel's settings and the network interfaces of this machine.
 func look(t *testing.T) machine {
 	t.Helper()
 	m := machine{}
-	for _, name := range settings {
-		value, err := os.ReadFile("/proc/sys/" + name)
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, "/proc/sys/")
+		if err != nil || d.IsDir() || counts(name) {
+			return nil //nolint:nilerr // one may go while it is looked at
 		}
-		m["setting "+name] = strings.TrimSpace(string(value))
+		if value, err := os.ReadFile(path); err == nil { // some can only be written
+			m["setting "+name] = strings.TrimSpace(string(value))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	interfaces, err := os.ReadDir("/sys/class/net")
 	if err != nil {
@@ -43,15 +42,40 @@ func look(t *testing.T) machine {
 	return m
 }
 
+// counts reports whether a file below /proc/sys changes by itself, or comes and goes with a
+// network interface.
+func counts(name string) bool {
+	switch name {
+	case "fs/aio-nr", "fs/dentry-state", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "kernel/hung_task_detect_count", "kernel/ns_last_pid",
+		"kernel/perf_event_max_sample_rate", "kernel/pty/nr", "net/netfilter/nf_conntrack_count":
+		return true
+	}
+	ofInterface := strings.Contains(name, "/conf/") || strings.Contains(name, "/neigh/")
+	ofAll := strings.Contains(name, "/all/") || strings.Contains(name, "/default/")
+	return strings.HasPrefix(name, "kernel/random/") || strings.HasPrefix(name, "fs/quota/") || ofInterface && !ofAll
+}
+
+// changes returns what differs now. A setting that was not there came with a kernel module.
+func (m machine) changes(now machine) (errs []error) {
+	for what, before := range m {
+		if after, there := now[what]; after != before {
+			errs = append(errs, fmt.Errorf("%s was %q and is %q (there: %v)", what, before, after, there))
+		}
+	}
+	for what := range now {
+		if _, there := m[what]; !there && strings.HasPrefix(what, "network interface ") {
+			errs = append(errs, errors.New("left: "+what))
+		}
+	}
+	return errs
+}
+
 // unchanged fails the test unless this machine is as before, and nothing is left of the
 // machines of a laboratory's process. What the kernel removes by itself takes a moment.
 func (m machine) unchanged(t *testing.T, pid int) {
 	t.Helper()
 	labtest.Eventually(t, "everything to be as before", func() error {
-		var errs []error
-		if now := look(t); !maps.Equal(m, now) {
-			errs = append(errs, fmt.Errorf("this machine had %v, and has %v", m, now))
-		}
+		errs := m.changes(look(t))
 		for _, found := range tracesOf(t, pid) {
 			for what := range found {
 				errs = append(errs, errors.New("left: "+what))

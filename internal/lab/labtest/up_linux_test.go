@@ -1,7 +1,6 @@
 package labtest_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -20,34 +19,13 @@ import (
 // TestRealNodes_upKilled kills `muster up` by SIGKILL while its real nodes run pods. The test
 // cluster notices that, and ends with all that it has.
 func TestRealNodes_upKilled(t *testing.T) {
-	component.Need(t, lab.RealNodes(t.Context()))
-	if _, reason := lab.Built(); reason != "" {
-		component.Need(t, errors.New(reason))
-	}
+	muster := buildMuster(t)
 	before := look(t)
-	muster := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", muster, "github.com/muster-dev/muster/cmd/muster").CombinedOutput(); err != nil {
-		t.Fatalf("building muster: %v: %s", err, out)
-	}
-
-	var output bytes.Buffer
-	cmd := exec.Command(muster, "up", "--scenario", "node-pressure", "--lab", "--real-nodes", "--defenders", "14", //nolint:noctx // it is killed below
-		"--chambers", "280", "--slots", "140", "--rate", "30", "--work", "50ms", "--dir", t.TempDir())
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // it is killed
-		close(ended)
-	}()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-
-	serves, dir := theLab(t, cmd.Process.Pid, ended)
+	u := startUp(t, muster, nil, "--scenario", "node-pressure", "--dir", t.TempDir())
+	serves, dir := theLab(t, u.cmd.Process.Pid, u.ended)
 	labtest.EventuallyWithin(t, 4*time.Minute, "containers on its nodes", func() error {
 		select {
-		case <-ended:
+		case <-u.ended:
 			t.Fatal("muster up has ended")
 		default:
 		}
@@ -58,11 +36,8 @@ func TestRealNodes_upKilled(t *testing.T) {
 		}
 		return errors.New("there are none")
 	})
-	_ = cmd.Process.Kill()
-	<-ended
-	if t.Failed() {
-		t.Log(output.String())
-	}
+	_ = u.cmd.Process.Kill()
+	<-u.ended
 
 	before.unchanged(t, serves)
 	labtest.Eventually(t, "the end of the test cluster", func() error {
@@ -74,6 +49,20 @@ func TestRealNodes_upKilled(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// buildMuster builds the command, or skips the test where there can be no real nodes.
+func buildMuster(t *testing.T) string {
+	t.Helper()
+	component.Need(t, lab.RealNodes(t.Context()))
+	if _, reason := lab.Built(); reason != "" {
+		component.Need(t, errors.New(reason))
+	}
+	muster := filepath.Join(t.TempDir(), "muster")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", muster, "github.com/muster-dev/muster/cmd/muster").CombinedOutput(); err != nil {
+		t.Fatalf("building muster: %v: %s", err, out)
+	}
+	return muster
 }
 
 // theLab waits until a process has started a test cluster, and returns its process and its

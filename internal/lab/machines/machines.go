@@ -156,7 +156,7 @@ func (m *Machines) join(ctx context.Context, in nodes.Instance) error {
 		ObjectMeta: metav1.ObjectMeta{Name: in.ID, Labels: map[string]string{
 			lab.KubeletLabel: lab.KubeletUp, corev1.LabelHostname: in.ID, corev1.LabelOSStable: "linux", corev1.LabelTopologyZone: in.Zone}},
 		Spec: corev1.NodeSpec{ProviderID: "aws:///" + in.Zone + "/" + in.ID},
-		Status: corev1.NodeStatus{Capacity: all, Allocatable: all,
+		Status: corev1.NodeStatus{Capacity: all, Allocatable: all, NodeInfo: corev1.NodeSystemInfo{KubeletVersion: lab.Kubernetes},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: in.PrivateIP}, {Type: corev1.NodeHostName, Address: in.ID}}},
 	}
 	if in.ControlPlane {

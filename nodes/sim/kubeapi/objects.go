@@ -132,7 +132,7 @@ func podObject(k *sim.Kube, p sim.KubePod) *corev1.Pod {
 	case "hostPath":
 		out.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}}
 	}
-	if p.Kube.VolumeZone != "" {
+	if claims(p.PodSpec) {
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim-of-" + name}}
 		out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: source})
 	}
@@ -227,11 +227,14 @@ func budgetObject(ns, name string, labels map[string]string, least, healthy, exp
 	}
 }
 
+// claims reports whether a pod has a volume claim.
+func claims(p sim.PodSpec) bool { return p.Kube.VolumeZone != "" || p.Kube.LocalVolume == "claim" }
+
 // claimObjects lists the claims of the pods that have a volume.
 func claimObjects(k *sim.Kube) []runtime.Object {
 	var out []runtime.Object
 	for _, p := range k.Pods() {
-		if ns, name := p.Split(); p.Kube.VolumeZone != "" {
+		if ns, name := p.Split(); claims(p.PodSpec) {
 			out = append(out, &corev1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "claim-of-" + name, ResourceVersion: "1"},
 				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "volume-of-" + ns + "-" + name},
@@ -241,14 +244,18 @@ func claimObjects(k *sim.Kube) []runtime.Object {
 	return out
 }
 
-// volumeObjects lists their volumes, each of which can be reached from its zone.
+// volumeObjects lists their volumes. Each can be reached from its zone, a local one from its node only.
 func volumeObjects(k *sim.Kube) []runtime.Object {
 	var out []runtime.Object
 	for _, p := range k.Pods() {
-		if ns, name := p.Split(); p.Kube.VolumeZone != "" {
-			zone := corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{p.Kube.VolumeZone}}
+		if ns, name := p.Split(); claims(p.PodSpec) {
+			from := corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{p.Kube.VolumeZone}}
 			v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume-of-" + ns + "-" + name, ResourceVersion: "1"}}
-			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{zone}}}}}
+			if p.Kube.LocalVolume == "claim" {
+				v.Spec.Local = &corev1.LocalVolumeSource{Path: "/data"}
+				from.Key, from.Values = corev1.LabelHostname, []string{p.Node}
+			}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{from}}}}}
 			out = append(out, v)
 		}
 	}
