@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/lapack"
@@ -50,13 +51,19 @@ var ErrUnfit = errors.New("no model")
 // Train makes a model of runs, one a row, all of one length and finite. It needs
 // three at least, and one variable at least that varies. The work is that of an
 // eigenvalue problem of the smaller of runs and variables.
-func Train(runs [][]float64, c Config) (*Model, error) { return new(scratch).train(runs, c) }
+func Train(runs [][]float64, c Config) (*Model, error) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	return s.train(runs, c)
+}
 
-// scratch is memory that the training of one model after the other shares. No model keeps
-// any of it.
+// scratch is memory that the training of one model after the other uses. No model keeps any
+// of it.
 type scratch struct {
 	runs, gram, values, work, column []float64
 }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // room returns that much of a scratch slice, with whatever was left in it.
 func (*scratch) room(s *[]float64, n int) []float64 {
@@ -336,7 +343,6 @@ func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {
 	r := Reference{T2s: make([]float64, len(runs)), Qs: make([]float64, len(runs))}
 	rest := make([][]float64, 0, len(runs))
 	var x []float64
-	var memory scratch
 	for fold := range folds {
 		rest = rest[:0]
 		for i, run := range runs {
@@ -344,7 +350,7 @@ func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {
 				rest = append(rest, run)
 			}
 		}
-		m, err := memory.train(rest, c)
+		m, err := Train(rest, c)
 		if err != nil {
 			return Reference{}, fmt.Errorf("cross-validating without part %d of %d: %w", fold+1, folds, err)
 		}
