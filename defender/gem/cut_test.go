@@ -114,16 +114,6 @@ func (p *proxy) allow(conns ...net.Conn) (bytes int, whole bool) {
 	return 50 + p.random.IntN(12_000), false
 }
 
-// cut cuts the link at whatever it carries, and reports whether it was up.
-func (p *proxy) cut() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.open {
-		_ = c.Close()
-	}
-	return len(p.open) > 0
-}
-
 func (p *proxy) over() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

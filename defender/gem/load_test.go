@@ -111,6 +111,16 @@ func cutAtRandom(links []*proxy, lasting time.Duration) (n int) {
 	return n
 }
 
+// cut cuts the link at whatever it carries, and reports whether it was up.
+func (p *proxy) cut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		_ = c.Close()
+	}
+	return len(p.open) > 0
+}
+
 // work samples ten times a second, with one run after the other. Runs of tools begin at
 // different times. All sample until the last run of any has ended.
 func work(p *process, lasting time.Duration, tool int, busy *atomic.Int32) {
