@@ -29,13 +29,13 @@ type Group struct {
 
 // Run is one run with its verdict.
 type Run struct {
-	File    string         `json:"file"`
-	Context string         `json:"context"`
-	Fault   string         `json:"fault,omitempty"` // that was induced, where the file tells
-	Set     string         `json:"set,omitempty"`
-	Points  int            `json:"points"`
-	Verdict uchart.Verdict `json:"verdict"`
-	Reason  string         `json:"reason,omitempty"`
+	File    string          `json:"file"`
+	Context string          `json:"context"`
+	Fault   string          `json:"fault,omitempty"` // that was induced, where the file tells
+	Set     string          `json:"set,omitempty"`
+	Points  int             `json:"points"`
+	Verdict *uchart.Verdict `json:"verdict"` // as much of it as Analysis.Keep says
+	Reason  string          `json:"reason,omitempty"`
 	// Classification names the fault of an alarm; see Report.Classify.
 	Classification *classify.Match `json:"classification,omitempty"`
 

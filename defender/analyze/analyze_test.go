@@ -197,7 +197,7 @@ func TestGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := (&analyze.Analysis{Strategies: set, Columns: c}).Files(t.Context(), files)
+		r, err := (&analyze.Analysis{Strategies: set, Columns: c, Keep: analyze.KeepAll}).Files(t.Context(), files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,5 +245,5 @@ func TestGroups(t *testing.T) {
 
 // files analyzes trace files whose columns have their default names.
 func files(ctx context.Context, set *strategy.Set, names []string) (*analyze.Report, error) {
-	return (&analyze.Analysis{Strategies: set, Details: true}).Files(ctx, names)
+	return (&analyze.Analysis{Strategies: set, Keep: analyze.KeepAll}).Files(ctx, names)
 }

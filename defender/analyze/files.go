@@ -17,9 +17,7 @@ import (
 type Analysis struct {
 	Strategies *strategy.Set
 	Columns    trace.Columns
-	// Details has the report keep everything about every verdict, some kilobytes a run; else it
-	// does so of flagged runs.
-	Details bool
+	Keep       Keep
 	// Progress is called after each run that was read; nil if nobody wants to know.
 	Progress func(Progress)
 }

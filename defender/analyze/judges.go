@@ -15,14 +15,14 @@ import (
 // judges judge the runs of different groups side by side, and those of a group one after the
 // other in their order: each group has one judge.
 type judges struct {
-	set     *strategy.Set
-	details bool
-	ctx     context.Context // ends with the first error
-	fail    context.CancelCauseFunc
-	queues  []chan judgement
-	groups  int // that have a judge
-	alarms  atomic.Int64
-	done    sync.WaitGroup
+	set    *strategy.Set
+	keep   Keep
+	ctx    context.Context // ends with the first error
+	fail   context.CancelCauseFunc
+	queues []chan judgement
+	groups int // that have a judge
+	alarms atomic.Int64
+	done   sync.WaitGroup
 }
 
 // judgement is a run that is to be judged.
@@ -38,7 +38,7 @@ const queued = 8
 
 // startJudges starts as many judges as there are processors.
 func startJudges(ctx context.Context, a *Analysis) *judges {
-	j := &judges{set: a.Strategies, details: a.Details, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
+	j := &judges{set: a.Strategies, keep: a.Keep, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
 	j.ctx, j.fail = context.WithCancelCause(ctx)
 	for i := range j.queues {
 		j.queues[i] = make(chan judgement, queued)
@@ -52,6 +52,9 @@ type judging struct {
 	queue chan judgement
 	past  uchart.History
 	seen  map[string]bool // IDs of runs
+
+	points  []uchart.Point // scratch: what the run at hand is judged by
+	drifted *Run           // the newest run whose verdict tells of drift
 }
 
 // enter gives a new group its judge.
@@ -109,25 +112,26 @@ func (j *judges) conclude(calc *uchart.Calculator, what judgement) error {
 	}
 	past.seen[run.id] = true
 
-	run.Verdict = past.past.Add(run.id, chart, j.set.Judge(g.ref(run), past.past.Points(), chart))
-	run.Reason = run.Verdict.Reason()
-	if run.Verdict.State == uchart.Alarm {
+	past.points = past.past.AppendPoints(past.points[:0])
+	v := past.past.Add(run.id, chart, j.set.Judge(g.ref(run), past.points, chart))
+	run.Reason = v.Reason()
+	if v.State == uchart.Alarm {
 		j.alarms.Add(1)
 	}
-	if !j.details && !run.Verdict.Flagged() {
-		run.Verdict = summary(run.Verdict)
-	}
+	run.Verdict = j.keep.of(&v)
+	past.drift(run, j.keep)
 	return nil
 }
 
-// summary is a verdict without what only explains it. The group's history may hold the same
-// parts, so they are copied.
-func summary(v uchart.Verdict) uchart.Verdict {
-	v.Courses, v.Frozen = nil, nil
-	if v.Multivariate != nil {
-		m := *v.Multivariate
-		m.By, m.Courses = nil, nil
-		v.Multivariate = &m
+// drift has only the newest verdict of a group tell how far the group has drifted, where
+// reasons are all that is kept: each run of a chamber that wanders may tell it.
+func (past *judging) drift(run *Run, keep Keep) {
+	if keep != KeepReasons || len(run.Verdict.Drift) == 0 {
+		return
 	}
-	return v
+	if before := past.drifted; before != nil {
+		v := before.Verdict
+		before.Verdict = reasons(v.State, v.Suspended, nil, v.Multivariate)
+	}
+	past.drifted = run
 }

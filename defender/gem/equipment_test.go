@@ -213,6 +213,9 @@ func (e *equipment) send() {
 		}
 		e.changed.Broadcast()
 		e.mu.Unlock()
+		if err != nil { // it may be a reply that is overdue: the link itself is up then
+			conn.Close()
+		}
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +44,7 @@ const (
 type loaded struct {
 	Runs    map[string]int // samples by tool and run
 	Samples int
+	Cuts    int // of links
 }
 
 // TestLoadEquipment is the process of the equipment. Its lines are the addresses, and what it
@@ -52,16 +55,20 @@ func TestLoadEquipment(t *testing.T) {
 		return // not started by TestLoad
 	}
 	var all []*equipment
-	for range loadTools {
-		e := startEquipment(t, nil)
-		fmt.Println("address", e.address)
-		all = append(all, e)
+	var links []*proxy
+	for i := range loadTools {
+		e := startEquipment(t, func(e *equipment) { e.spoolCap = 1 << 20 })
+		link := startProxy(t, e.address, uint64(i))
+		link.left = 0 // it is cut by the clock, not after bytes
+		fmt.Println("address", link.listener.Addr())
+		all, links = append(all, e), append(links, link)
 	}
 	did := loaded{Runs: map[string]int{}}
 	var mu sync.Mutex
 	var working sync.WaitGroup
 	var busy atomic.Int32
 	busy.Store(loadTools)
+	working.Go(func() { did.Cuts = cutAtRandom(links, lasting) })
 	for i, e := range all {
 		working.Go(func() {
 			p := newProcess(e, 0, loadSensors)
@@ -84,6 +91,34 @@ func TestLoadEquipment(t *testing.T) {
 	}
 	fmt.Println("did", string(line))
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until the host has ended
+}
+
+// cutAtRandom cuts links at random moments, all before the last tenth of the time, and returns
+// how often it cut one.
+func cutAtRandom(links []*proxy, lasting time.Duration) (n int) {
+	random, begun := rand.New(rand.NewPCG(1, 1)), time.Now()
+	moments := make([]time.Duration, cuts)
+	for i := range moments {
+		moments[i] = time.Duration(random.Int64N(int64(lasting * 9 / 10)))
+	}
+	slices.Sort(moments)
+	for _, at := range moments {
+		time.Sleep(at - time.Since(begun))
+		if links[random.IntN(len(links))].cut() {
+			n++
+		}
+	}
+	return n
+}
+
+// cut cuts the link at whatever it carries, and reports whether it was up.
+func (p *proxy) cut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		_ = c.Close()
+	}
+	return len(p.open) > 0
 }
 
 // work samples ten times a second, with one run after the other. Runs of tools begin at
@@ -112,7 +147,8 @@ func work(p *process, lasting time.Duration, tool int, busy *atomic.Int32) {
 }
 
 // TestLoad has a host collect from 100 tools with 100 variables at 10 Hz, for a minute or as long
-// as the environment says, and tells what that takes:
+// as the environment says, while links are cut at random. No run is lost, since the tools spool.
+// It tells what that takes:
 //
 //	go test -tags load -run '^TestLoad$' -v ./defender/gem
 func TestLoad(t *testing.T) {
@@ -155,17 +191,20 @@ func TestLoad(t *testing.T) {
 		r.reported(Taken, fmt.Sprintf("%s: %d samples of %d sensors", run, samples, loadSensors))
 	}
 	stop()
-	for _, what := range []string{Incomplete, Refused, Notice, Disconnected} {
+	for _, what := range []string{Incomplete, Refused} {
 		if got := r.all(what); len(got) > 0 {
 			t.Errorf("%s: %q", what, got)
 		}
 	}
-	if len(did.Runs) < loadTools {
-		t.Errorf("there were %d runs", len(did.Runs))
+	if taken := len(r.all(Taken)); len(did.Runs) < loadTools || taken != len(did.Runs) {
+		t.Errorf("there were %d runs, and %d were taken", len(did.Runs), taken)
+	}
+	if noticed := len(r.all(Disconnected)); did.Cuts < cuts/2 || noticed < did.Cuts {
+		t.Errorf("links were cut %d times, and the host noticed %d", did.Cuts, noticed)
 	}
 	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-	t.Logf("%d tools, %d runs, all taken whole; %.0f values a second over %v; host, store and broker in one process: %.2f cores, at most %d MiB",
-		loadTools, len(did.Runs), float64(did.Samples*loadSensors)/wall.Seconds(), wall.Round(time.Second), cpu.Seconds()/wall.Seconds(), after.Maxrss>>10)
+	t.Logf("%d tools, %d runs, all taken whole; links cut %d times; %.0f values a second over %v; host, store and broker in one process: %.2f cores, at most %d MiB",
+		loadTools, len(did.Runs), did.Cuts, float64(did.Samples*loadSensors)/wall.Seconds(), wall.Round(time.Second), cpu.Seconds()/wall.Seconds(), after.Maxrss>>10)
 }
 
 func usage(t *testing.T) syscall.Rusage {

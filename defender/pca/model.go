@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack"
+	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -48,6 +52,29 @@ var ErrUnfit = errors.New("no model")
 // three at least, and one variable at least that varies. The work is that of an
 // eigenvalue problem of the smaller of runs and variables.
 func Train(runs [][]float64, c Config) (*Model, error) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	return s.train(runs, c)
+}
+
+// scratch is memory that the training of one model after the other uses. No model keeps any
+// of it.
+type scratch struct {
+	runs, gram, values, work, column []float64
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// room returns that much of a scratch slice, with whatever was left in it.
+func (*scratch) room(s *[]float64, n int) []float64 {
+	if cap(*s) < n {
+		*s = make([]float64, n)
+	}
+	return (*s)[:n]
+}
+
+// train is [Train].
+func (s *scratch) train(runs [][]float64, c Config) (*Model, error) {
 	if c.Variance == 0 {
 		c.Variance = 0.8
 	}
@@ -78,11 +105,11 @@ func Train(runs [][]float64, c Config) (*Model, error) {
 	}
 	m := &Model{n: n, p: p, mean: make([]float64, p), scale: make([]float64, p)}
 	m.center(runs, c)
-	x := mat.NewDense(n, p, nil)
+	x := mat.NewDense(n, p, s.room(&s.runs, n*p))
 	for i, run := range runs {
 		m.standardize(x.RawRowView(i), run)
 	}
-	if err := m.decompose(x, c); err != nil {
+	if err := m.decompose(x, c, s); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -132,21 +159,20 @@ func (m *Model) standardize(dst, run []float64) {
 }
 
 // decompose finds eigenvalues and loadings, by way of the smaller of X'X and XX'.
-func (m *Model) decompose(x *mat.Dense, c Config) error {
+func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
 	transposed := m.p > m.n
 	size := min(m.n, m.p)
-	gram := mat.NewSymDense(size, nil)
+	gram := mat.NewSymDense(size, s.room(&s.gram, size*size))
+	gram.Zero()
 	if transposed {
 		gram.SymOuterK(1/float64(m.n-1), x)
 	} else {
 		gram.SymOuterK(1/float64(m.n-1), x.T())
 	}
-	var e mat.EigenSym
-	if !e.Factorize(gram, true) {
+	values, vectors, ok := s.eigen(gram.RawSymmetric())
+	if !ok {
 		return fmt.Errorf("%w: the eigenvalues of %d runs of %d variables were not found", ErrUnfit, m.n, m.p)
 	}
-	values := e.Values(nil) // ascending
-	slices.Reverse(values)
 	total := 0.0
 	for i, v := range values {
 		if i == m.n-1 || v <= 1e-10*values[0] || !(v > 0) {
@@ -158,7 +184,7 @@ func (m *Model) decompose(x *mat.Dense, c Config) error {
 	if len(values) == 0 {
 		return fmt.Errorf("%w: no variable varies", ErrUnfit)
 	}
-	m.eigen = values
+	m.eigen = slices.Clone(values)
 	if m.k = min(c.Components, len(values)); c.Components == 0 {
 		explained := 0.0
 		for m.k < min(len(values), c.MaxComponents) && (m.k == 0 || explained < c.Variance*total) {
@@ -166,12 +192,10 @@ func (m *Model) decompose(x *mat.Dense, c Config) error {
 			m.k++
 		}
 	}
-	var vectors mat.Dense
-	e.VectorsTo(&vectors)
 	m.loadings = mat.NewDense(m.p, m.k, nil)
+	column := mat.NewVecDense(m.p, s.room(&s.column, m.p))
 	for a := range m.k {
 		v := vectors.ColView(size - 1 - a)
-		column := mat.NewVecDense(m.p, nil)
 		if transposed {
 			column.MulVec(x.T(), v)
 			column.ScaleVec(1/mat.Norm(column, 2), column)
@@ -182,6 +206,21 @@ func (m *Model) decompose(x *mat.Dense, c Config) error {
 		m.loadings.SetCol(a, column.RawVector().Data)
 	}
 	return nil
+}
+
+// eigen returns the eigenvalues of a symmetric matrix, the largest first, and its eigenvectors
+// as columns, in the order of ascending eigenvalues; false if they aren't found. It is what
+// [mat.EigenSym] does, without its copies.
+func (s *scratch) eigen(a blas64.Symmetric) (values []float64, vectors *mat.Dense, ok bool) {
+	values = s.room(&s.values, a.N)
+	var size [1]float64
+	lapack64.Syev(lapack.EVCompute, a, values, size[:], -1)
+	work := s.room(&s.work, int(size[0]))
+	if !lapack64.Syev(lapack.EVCompute, a, values, work, len(work)) {
+		return nil, nil, false
+	}
+	slices.Reverse(values)
+	return values, mat.NewDense(a.N, a.N, a.Data), true
 }
 
 // orient makes the largest loading positive: eigenvectors have no sign of their

@@ -255,12 +255,11 @@ func (r *Reader) key() (key [6]string) {
 }
 
 func (r *Reader) begin() {
-	field := func(role role) string { return strings.Clone(r.field(role)) }
-	w := &Wafer{Set: field(setRole), Fault: field(faultRole), Chamber: field(chamberRole), Group: field(groupRole), key: r.key()}
+	w := &Wafer{Fault: strings.Clone(r.field(faultRole)), key: r.key()}
 	for i := range w.key {
 		w.key[i] = strings.Clone(w.key[i])
 	}
-	w.Trace.Context, w.Trace.Wafer, w.Trace.Recipe = field(runRole), field(waferRole), field(recipeRole)
+	w.Trace.Context, w.Set, w.Trace.Wafer, w.Chamber, w.Trace.Recipe, w.Group = w.key[0], w.key[1], w.key[2], w.key[3], w.key[4], w.key[5]
 	if !r.grouped {
 		w.Experiment = experimentOf(w.Trace.Context)
 	}
@@ -269,11 +268,14 @@ func (r *Reader) begin() {
 	}
 	w.Trace.SVIDs = slices.Clone(r.svids)
 	w.Trace.Values = make([][]float64, len(r.svids))
-	if r.next != nil { // it most likely has as many rows as the one before
-		rows := len(r.next.Trace.Time)
-		w.Trace.Time, w.Trace.Step = make([]float64, 0, rows), make([]int32, 0, rows)
+	if r.next != nil { // it most likely has about as many rows as the one before
+		rows := len(r.next.Trace.Time) * 9 / 8
+		w.Trace.Step = make([]int32, 0, rows)
+		room := make([]float64, (len(r.svids)+1)*rows)
+		part := func(i int) []float64 { return room[i*rows : i*rows : (i+1)*rows] }
+		w.Trace.Time = part(len(r.svids))
 		for i := range w.Trace.Values {
-			w.Trace.Values[i] = make([]float64, 0, rows)
+			w.Trace.Values[i] = part(i)
 		}
 	}
 	r.next = w

@@ -1,5 +1,7 @@
 package uchart
 
+import "slices"
+
 // basis is what of a history the limits of the next context rest on.
 //
 // Unflagged contexts are numbered in their order, from 1 after maintenance, and each
@@ -42,9 +44,10 @@ func newBasis(history []Point, enough int) basis {
 }
 
 func (b *basis) take(history []Point, numbers []int) {
-	for i, p := range history {
-		if p.counts() {
-			b.points, b.numbers = append(b.points, p), append(b.numbers, numbers[i])
+	b.points, b.numbers = slices.Grow(b.points, len(history)), slices.Grow(b.numbers, len(history))
+	for i := range history {
+		if history[i].counts() {
+			b.points, b.numbers = append(b.points, history[i]), append(b.numbers, numbers[i])
 		}
 	}
 }

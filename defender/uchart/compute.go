@@ -12,7 +12,8 @@ import (
 const gapFactor = 5
 
 // A Calculator computes charts and reuses its scratch memory. The zero value is
-// ready. It isn't safe for concurrent use.
+// ready. It isn't safe for concurrent use. Charts share their SVIDs and Steps, so these
+// must not be changed.
 type Calculator struct {
 	rows    []int     // numbers of the rows used, in order; nil if all are
 	time    []float64 // their times, since the first
@@ -22,6 +23,11 @@ type Calculator struct {
 	column  []float64 // a column's used rows
 	x, t, h []float64 // a run's finite samples
 	sums    []sums    // by step
+
+	// Of the newest chart. Charts of the same tool and recipe share them, which saves memory and
+	// makes them quick to compare.
+	svids []string
+	named []int32
 }
 
 // A run is consecutive used rows with the same step.
@@ -55,10 +61,16 @@ func (c *Calculator) Compute(t *tchart.Trace) (*Chart, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
-	chart := &Chart{SVIDs: slices.Clone(t.SVIDs)}
+	if !slices.Equal(c.svids, t.SVIDs) {
+		c.svids = slices.Clone(t.SVIDs)
+	}
+	chart := &Chart{SVIDs: c.svids}
 	c.selectRows(t.Time, &chart.Quality)
 	c.findRuns(t.Step)
-	chart.Steps = slices.Clone(c.steps)
+	if !slices.Equal(c.named, c.steps) {
+		c.named = slices.Clone(c.steps)
+	}
+	chart.Steps = c.named
 	cells := len(chart.SVIDs) * len(chart.Steps)
 	chart.Values = make([]float64, cells*NumStatistics)
 	chart.Valid = make([]uint8, cells)

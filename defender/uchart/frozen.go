@@ -352,15 +352,20 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, bas
 		}
 	}
 	budget := p.FalseAlarms / kinds
+	watched := ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0
 	if v.Charts > 0 {
-		known := b.expected(tracks, basis)
+		known := make([]track, 0, len(tracks))
+		if !watched {
+			known = tracks[:0] // all that follows asks for the known ones
+		}
+		known = b.expected(known, tracks, basis)
 		p.frozenSingles(v, b, known, budget, models)
 		v.Drift = b.drift(known)
 		if len(known) == 0 && v.Multivariate == nil {
 			v.State = Learning
 		}
 	}
-	if ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0 {
+	if watched {
 		w := watch{policy: p.Frozen, models: models, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
 		w.run(v, b, tracks, since(history, b))
 	}
@@ -375,16 +380,15 @@ type track struct {
 	factor               float64 // sigmas of the estimate that a value deviates by, as expected
 }
 
-// expected returns the tracks with what is expected of each by its course, without those
-// that nothing can be expected of yet.
-func (b *Baseline) expected(tracks []track, basis *basis) []track {
+// expected appends to known the tracks with what is expected of each by its course, without
+// those that nothing can be expected of yet. Known may begin where the tracks do.
+func (b *Baseline) expected(known, tracks []track, basis *basis) []track {
 	if len(b.Courses) == 0 {
-		return tracks
+		return append(known, tracks...)
 	}
 	points := basis.newest(courseMemory)
 	layouts := layoutsOf(points, &Chart{SVIDs: b.SVIDs, Steps: b.Steps})
 	lots := lotNumbers(points, basis.lot)
-	known := make([]track, 0, len(tracks))
 	for _, t := range tracks {
 		if c := t.course; c.Kind != Independent {
 			f := forecast{course: c, center: t.estimate.Center, rests: t.estimate.N}

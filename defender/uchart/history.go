@@ -18,6 +18,9 @@ type History struct {
 // Points returns what the next context is to be judged by, oldest first.
 func (h *History) Points() []Point { return slices.Concat(h.older, h.rows) }
 
+// AppendPoints appends Points to a slice.
+func (h *History) AppendPoints(to []Point) []Point { return append(append(to, h.older...), h.rows...) }
+
 // Add adds the context that was judged by Points, and returns its verdict with the
 // alarm that stands after it.
 func (h *History) Add(context string, chart *Chart, v Verdict) Verdict {

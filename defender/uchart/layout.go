@@ -29,13 +29,35 @@ func (l layout) restingSigma(center float64, chart *Chart, svid, step int) float
 	return chart.restingSigma(l.svids[svid], l.steps[step])
 }
 
+// positions returns where each wanted name is present, -1 for one that isn't. The result is
+// for reading: where all are in the same order, as usual, it is shared.
 func positions[T comparable](wanted, present []T) []int {
+	if len(wanted) <= len(inOrder) && sameNames(wanted, present) {
+		return inOrder[:len(wanted):len(wanted)]
+	}
 	at := make([]int, len(wanted))
 	for i, w := range wanted {
 		at[i] = i
-		if i >= len(present) || present[i] != w { // the order is usually the same
+		if i >= len(present) || present[i] != w {
 			at[i] = slices.Index(present, w)
 		}
 	}
 	return at
 }
+
+// sameNames reports whether names are equal. Charts of one calculator mostly share theirs.
+func sameNames[T comparable](a, b []T) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	return len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b)
+}
+
+// inOrder holds each index at itself. A verdict compares a chart with hundreds of others, so
+// that a slice for each comparison would be most of what it allocates.
+var inOrder = func() (at [1024]int) {
+	for i := range at {
+		at[i] = i
+	}
+	return at
+}()

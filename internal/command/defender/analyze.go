@@ -56,7 +56,7 @@ func newAnalyze() *cobra.Command {
 			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr, checkTwice(report, args)); err != nil {
 				return command.UsageError(cmd, err)
 			}
-			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Details: output == "json", Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
+			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Keep: keepFor(output, report), Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
 			r, err := analysis.Files(cmd.Context(), args)
 			if problems := new(trace.Problems); errors.As(err, &problems) {
 				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
@@ -93,6 +93,17 @@ func newAnalyze() *cobra.Command {
 	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
 	columnFlags(f, &columns)
 	return command.WithUsageErrors(cmd)
+}
+
+// keepFor returns how much of verdicts an output needs.
+func keepFor(output, report string) analyze.Keep {
+	switch {
+	case output == "json":
+		return analyze.KeepAll
+	case report != "":
+		return analyze.KeepFigures
+	}
+	return analyze.KeepReasons
 }
 
 // checkTwice checks that files can be read twice, as a report does.
