@@ -79,7 +79,8 @@ func addImages(ctx context.Context, s source, platforms []platform, work string,
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=") // a build states its revision, and has the modules beside it
+	// A build states its tag, whatever flags this machine has set: an empty GOFLAGS would leave those in force.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=true", "GOWORK=")
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
