@@ -50,7 +50,7 @@ func chartFiles(root, chart string) ([]archived, error) {
 		if entry.IsDir() && entry.Name() == "ci" {
 			return fs.SkipDir
 		}
-		if entry.Type().IsRegular() {
+		if !entry.IsDir() { // a link, as to the accounts of NATS, has its file's content
 			files = append(files, archived{name: path, path: filepath.Join(root, filepath.FromSlash(path))})
 		}
 		return nil

@@ -268,13 +268,18 @@ func packaged(t *testing.T, files map[string][]byte) {
 		}); err != nil {
 			t.Errorf("%s: %v", archive, err)
 		}
-		for _, name := range []string{"Chart.yaml", "values.yaml", "values.schema.json", "templates/NOTES.txt"} {
-			if !found[chart.Name()+"/"+name] {
-				t.Errorf("%s has no %s", archive, name)
+		if err := filepath.WalkDir("../charts/"+chart.Name(), func(path string, entry os.DirEntry, err error) error {
+			name := strings.TrimPrefix(filepath.ToSlash(path), "../charts/")
+			forTests := strings.HasPrefix(name, chart.Name()+"/ci/")
+			if err == nil && !entry.IsDir() && found[name] == forTests {
+				t.Errorf("%s has %s: %t", archive, name, found[name])
 			}
+			return err
+		}); err != nil {
+			t.Error(err)
 		}
-		if found[chart.Name()+"/ci/kubernetes-values.yaml"] {
-			t.Errorf("%s has the values of the tests", archive)
+		if chart.Name() == "muster-nats" && !found["muster-nats/files/accounts.conf"] {
+			t.Errorf("%s has no accounts", archive) // a link
 		}
 	}
 }
