@@ -84,30 +84,17 @@ func TestAccessibility(t *testing.T) {
 	c.SlotMoved(SlotMove{Slot: 9, From: "defender-1", To: "defender-2", At: now, Pause: time.Millisecond})
 	ctx, faults := browser.Open(t, s.URL, 1440, 900)
 	for _, scheme := range []string{"light", "dark"} {
-		p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
-		if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, p); err != nil {
-			t.Fatal(err)
-		}
 		for _, size := range [][2]int64{{1440, 900}, {390, 844}} {
-			browser.Run(ctx, t, chromedp.EmulateViewport(size[0], size[1]))
-			for _, v := range views {
-				where := fmt.Sprintf("%s-%s-%d", v.name, scheme, size[0])
-				browser.Run(ctx, t, chromedp.Navigate("about:blank"), chromedp.Navigate(s.URL+"/"+v.address), chromedp.WaitVisible(chromedp.CSS(".link.live")))
-				if v.name == "overview" {
-					browser.Click(ctx, t, `#chamber-list button`)
+			shown := fmt.Sprintf("%s-%d", scheme, size[0])
+			t.Run(shown, func(t *testing.T) {
+				p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+				if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, p); err != nil {
+					t.Fatal(err)
 				}
-				browser.Eventually(ctx, t, v.complete)
-				browser.Eventually(ctx, t, fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, size[0]))
-				runAxe(ctx, t, where, string(source))
-				if os.Getenv("MUSTER_SCREENSHOTS") != "" {
-					browser.Picture(ctx, t, where)
-				}
-			}
-			browser.Run(ctx, t, chromedp.Navigate(s.URL), chromedp.WaitVisible(chromedp.CSS(".link.live")), chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS("#keys[open]")))
-			runAxe(ctx, t, fmt.Sprintf("keys-%s-%d", scheme, size[0]), string(source))
-			browser.Click(ctx, t, `#keys button`)
-			browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS("#ask[open]")))
-			runAxe(ctx, t, fmt.Sprintf("ask-%s-%d", scheme, size[0]), string(source))
+				browser.Run(ctx, t, chromedp.EmulateViewport(size[0], size[1]))
+				checkViews(ctx, t, s.URL, shown, size[0], string(source))
+				checkDialogs(ctx, t, s.URL, shown, string(source))
+			})
 		}
 	}
 	for _, f := range faults() {
@@ -115,4 +102,29 @@ func TestAccessibility(t *testing.T) {
 			t.Errorf("the page reports: %s", f)
 		}
 	}
+}
+
+// checkViews opens every view. With MUSTER_SCREENSHOTS it takes a picture of each.
+func checkViews(ctx context.Context, t *testing.T, url, shown string, width int64, axe string) {
+	for _, v := range views {
+		browser.Run(ctx, t, chromedp.Navigate("about:blank"), chromedp.Navigate(url+"/"+v.address), chromedp.WaitVisible(chromedp.CSS(".link.live")))
+		if v.name == "overview" {
+			browser.Click(ctx, t, `#chamber-list button`)
+		}
+		browser.Eventually(ctx, t, v.complete)
+		browser.Eventually(ctx, t, fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
+		runAxe(ctx, t, v.name+"-"+shown, axe)
+		if os.Getenv("MUSTER_SCREENSHOTS") != "" {
+			browser.Picture(ctx, t, v.name+"-"+shown)
+		}
+	}
+}
+
+// checkDialogs opens the list of keys, and the question before a command.
+func checkDialogs(ctx context.Context, t *testing.T, url, shown, axe string) {
+	browser.Run(ctx, t, chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS(".link.live")), chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS("#keys[open]")))
+	runAxe(ctx, t, "keys-"+shown, axe)
+	browser.Click(ctx, t, `#keys button`)
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS("#ask[open]")))
+	runAxe(ctx, t, "ask-"+shown, axe)
 }

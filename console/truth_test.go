@@ -232,7 +232,7 @@ func TestConsole(t *testing.T) {
 		}
 		left(0)
 		browser.Eventually(ctx, t, tile("defender-2")+`?.textContent.includes('drained, for')`)
-		browser.Eventually(ctx, t, healthText+`.includes('4 of 4 workers stable') && `+healthText+`.includes('1 drained') && `+severityOf+` === 'ok'`)
+		browser.Eventually(ctx, t, healthText+`.includes('4 of 4 workers stable') && `+healthText+`.includes('1 of them drained') && `+severityOf+` === 'ok'`)
 		browser.Eventually(ctx, t, tile("defender-2")+`.querySelector('button').textContent === 'Undrain' && `+tile("defender-1")+`.querySelector('button').textContent === 'Drain'`)
 		for _, width := range []int64{1360, 390} {
 			browser.Run(ctx, t, chromedp.EmulateViewport(width, 900))

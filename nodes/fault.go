@@ -157,6 +157,13 @@ func faultOfJoined(n Node, all []Node, now time.Time) (FaultName, string) {
 // JOIN_TIMEOUT_SEC, so that a fault is named long before its instance is removed.
 func faultAfter(p Policy) time.Duration { return p.JoinTimeout / 10 }
 
+// slowBootAfter is how long an instance has whose console names no cause. Until then nothing tells it from one that comes up
+// well: with JOIN_TIMEOUT_SEC=600 a boot of 90 s is an ordinary one.
+func slowBootAfter(p Policy) time.Duration { return p.JoinTimeout / 4 }
+
+// namesCause reports whether a fault is more than that an instance has not joined.
+func (n FaultName) namesCause() bool { return n != FaultBoot && n != FaultAgentSilent }
+
 // faultsAsked is the most consoles that are read at one observation. With many faults at once the cause is
 // mostly the same.
 const faultsAsked = 10
@@ -195,7 +202,11 @@ func (v surveyor) fault(ctx context.Context, w Worker, s *survey) (FaultName, st
 		case err != nil:
 			return FaultConsole, err.Error()
 		}
-		return faultOfBoot(d)
+		name, saw := faultOfBoot(d)
+		if !name.namesCause() && now.Sub(in.LaunchedAt) < slowBootAfter(v.config.Policy) {
+			return "", ""
+		}
+		return name, saw
 	case !w.Node.Ready && (w.Node.KubeletSilent || now.Sub(w.Node.notReadySince(now)) >= faultAfter(v.config.Policy)):
 		d, _ := v.diagnosis(ctx, in.ID) // its console adds to what its node says
 		return faultOfNode(*w.Node, d.Console)

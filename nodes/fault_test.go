@@ -75,10 +75,43 @@ func TestShortenedRedacts(t *testing.T) {
 	}
 }
 
-// TestFaultAfter: a fault is named before its instance is removed.
+// moment is a clock that stands still.
+type moment struct {
+	SystemClock
+	at time.Time
+}
+
+func (m moment) Now() time.Time { return m.at }
+
+// TestFaultAfter: a fault is named before its instance is removed, and a boot is not called one because it is under way.
 func TestFaultAfter(t *testing.T) {
 	p := DefaultPolicy()
 	if got := faultAfter(p); got != time.Minute {
 		t.Errorf("got %s", got)
+	}
+	for _, tt := range []struct {
+		name    string
+		console string
+		after   time.Duration
+		want    FaultName
+	}{
+		{"it boots", "Booting Linux", 100 * time.Second, ""},
+		{"it boots for long", "Booting Linux", 200 * time.Second, FaultBoot},
+		{"its agent has begun", "muster: i-1 has started its K3s agent", 100 * time.Second, ""},
+		{"its agent stays silent", "muster: i-1 has started its K3s agent", 200 * time.Second, FaultAgentSilent},
+		{"its console names the cause", "write: no space left on device", 100 * time.Second, FaultDisk},
+		{"the cause may be over soon", "write: no space left on device", 50 * time.Second, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			launched := time.Date(2026, 1, 31, 2, 10, 0, 0, time.UTC)
+			w := Worker{Instance: Instance{ID: "i-1", State: StateRunning, ActionID: "a", LaunchedAt: launched}}
+			v := surveyor{&run{
+				config:    &Config{Policy: p, Clock: moment{at: launched.Add(tt.after)}},
+				diagnosed: map[string]diagnosed{"i-1": {Diagnosis: Diagnosis{Console: tt.console}}},
+			}}
+			if got, saw := v.fault(t.Context(), w, Record{}); got != tt.want {
+				t.Errorf("got %q by %q, want %q", got, saw, tt.want)
+			}
+		})
 	}
 }

@@ -18,13 +18,20 @@ const Variables = "NATS_CREDS (credentials file), NATS_USER and NATS_PASSWORD, N
 // User is a user of a NATS server with a password.
 type User struct{ Name, Password string }
 
-// variables are those that say who connects.
+// These say who connects.
 const (
 	varUser        = "NATS_USER"
 	varPassword    = "NATS_PASSWORD"
 	varCreds       = "NATS_CREDS"
 	varNkey        = "NATS_NKEY"
 	varInboxPrefix = "NATS_INBOX_PREFIX"
+)
+
+// These say whom it trusts, and who it is by TLS.
+const (
+	varCA   = "NATS_CA"
+	varCert = "NATS_CERT"
+	varKey  = "NATS_KEY"
 )
 
 // Over returns a lookup in which u is the user, and nothing else says who connects; for
@@ -123,14 +130,14 @@ func Options(lookup func(string) (string, bool)) ([]nats.Option, error) {
 	case password != "":
 		errs = append(errs, errors.New("NATS_PASSWORD is set without NATS_USER: set both"))
 	}
-	if path := file("NATS_CA"); path != "" {
+	if path := file(varCA); path != "" {
 		options = append(options, nats.RootCAs(path))
 	}
-	cert, key := file("NATS_CERT"), file("NATS_KEY")
+	cert, key := file(varCert), file(varKey)
 	switch {
 	case cert != "" && key != "":
 		options = append(options, nats.ClientCert(cert, key))
-	case get("NATS_CERT") == "" != (get("NATS_KEY") == ""):
+	case get(varCert) == "" != (get(varKey) == ""):
 		errs = append(errs, errors.New("NATS_CERT and NATS_KEY go together: set both"))
 	}
 	return options, errors.Join(errs...)

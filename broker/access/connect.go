@@ -3,13 +3,14 @@ package access
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
 // Connect opens a connection that outlives the server's restarts. url may be several, with
-// commas between. Who it is, and whom it trusts, the environment says: see Variables.
+// commas between, or a [ContextURL]. Who it is, and whom it trusts, the environment says: see Variables.
 func Connect(url, name string) (*nats.Conn, error) { return ConnectAs(url, name, User{}) }
 
 // ConnectAs is Connect as a user of the server, whatever the environment says. The zero
@@ -25,12 +26,16 @@ func ConnectLater(url, name string) (*nats.Conn, error) {
 }
 
 func connect(url, name string, user User, more ...nats.Option) (*nats.Conn, error) {
-	known, err := Options(user.Over(os.LookupEnv))
+	servers, lookup, ofContext, err := resolve(url, user.Over(os.LookupEnv))
+	if err != nil {
+		return nil, err
+	}
+	known, err := Options(lookup)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
 	}
 
-	nc, err := nats.Connect(url, append(append(known, more...), nats.Name(name),
+	nc, err := nats.Connect(servers, append(slices.Concat(known, ofContext, more), nats.Name(name),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, time.Second),
 		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))...)
 	if err != nil {

@@ -119,7 +119,7 @@ function drawHead() {
     if (moving) parts.push(plural(moving, "slot") + " moving");
     const drained = w.workers.filter((x) => x.drained && !x.failed), empty = drained.filter((x) => !x.slots).length;
     if (drained.length > empty) parts.push(`${drained.length - empty} draining`);
-    if (empty) parts.push(`${empty} drained`);
+    if (empty) parts.push(`${empty} of them drained`); // counted above: a person or the node plane wants it
     const waited = w.oldest ? now() - Date.parse(w.oldest) : 0;
     if (S.load) { /* its line says it */ }
     else if (w.waiting) parts.push(plural(w.waiting, "message") + " waiting" + (waited > 2000 ? `, the oldest for ${age(waited)}` : ""));

@@ -150,13 +150,13 @@ const pages = {
       k.chamber && S.charts && ["charts", ref("chambers", [k.tool, k.chamber])]]), k.known ? null : note("No message of this key is known: it would be in this slot."))]];
   },
   nodes([id]) {
-    const n = S.nodes || {}, list = n.nodes || [], fate = (x) => (x.goes ? el("b", { class: "warn" }, "goes next") : x.stays || "");
+    const n = S.nodes || {}, list = n.nodes || [], on = (x) => workersNow().filter((w) => x && nodeOfWorker(w) === x).sort(byNumber), fate = (x) => (x.goes ? el("b", { class: "warn" }, "goes next") : x.stays || "");
     const limit = n.decision && (n.decision.gates || []).find((g) => g.name === "down.min-workers" && !g.passed);
     const says = limit ? `A scale-down takes no node: ${limit.value} would be left, and the minimum is ${limit.threshold}.` : list.some((x) => x.goes) ? "" : "The last decision names no node that could go.";
     if (!id) return ["Nodes", [], [part("Nodes", note(says), sheet(["node", "zone", "state", "type", "#age", "#pods", "#workers", "next scale-down", "a drain is blocked by"], list.map((x) => [ref("nodes", x.instance, x.name || x.instance), x.zone, [el("span", { class: "badge " + (NODE_STYLE[x.state] || "") }, x.state), x.fault ? el("span", { class: "bad" }, " " + x.fault) : null], [x.type, x.market].filter(Boolean).join(" "), x.launched ? since(x.launched) : "",
-      x.room ? `${x.pods} of ${x.room}` : x.pods, (x.workers || []).length, fate(x) || "stays", x.note ? el("span", { class: "warn" }, x.note) : "nothing"]), "No nodes.", "nodes"), el("p", {}, el("a", { href: "#/decision" }, "The last decision")))]];
+      x.room ? `${x.pods} of ${x.room}` : x.pods, on(x).length, fate(x) || "stays", x.note ? el("span", { class: "warn" }, x.note) : "nothing"]), "No nodes.", "nodes"), el("p", {}, el("a", { href: "#/decision" }, "The last decision")))]];
     const x = list.find((v) => v.instance === id || v.name === id);
-    const here = workersNow().filter((w) => x && nodeOfWorker(w) === x).sort(byNumber);
+    const here = on(x);
     return [(x && x.name) || id, [["nodes", "Nodes"]], [part((x && x.name) || id, x ? facts([["instance", x.instance], ["state", el("span", { class: "badge " + (NODE_STYLE[x.state] || "") }, x.state)], x.fault && ["fault", el("span", { class: "bad" }, x.fault)], x.fault && ["seen", x.faultSeen], x.fault && ["what to do", x.faultFix], ["zone", x.zone], ["type", [x.type, x.market].filter(Boolean).join(" ")], x.launched && ["launched", `${stamp(x.launched)}, ${since(x.launched)} ago`],
       ["pods", x.room ? `${x.pods} of ${x.room}` : x.pods], x.costHour && ["cost", money(x.costHour) + " per hour"], x.deadline && ["reclaimed by the cloud", stamp(x.deadline)], x.protected && ["protected", "annotated against a scale-down"],
       ["next scale-down", fate(x) || says], ["a drain is blocked by", x.note ? el("span", { class: "warn" }, x.note) : "nothing"], ["*workers", ...join(here.map((w) => workerRef(w.id)))]]) : note(`No node ${id} is there now.`)), past()]];
@@ -183,17 +183,17 @@ const pages = {
       r ? runPart(r) : fault("run"), past()]];
   },
   load(_, p) {
-    const l = S.load || {}, n = S.nodes, w = S.workers || {}, h = S.health || {}, list = VIEW.data.load || [];
+    const l = S.load || {}, n = S.nodes, w = S.workers || {}, h = S.health || {}, list = VIEW.data.load || [], drained = workersNow().filter((x) => x.drained && !x.failed && !x.slots).length;
     return ["Backlog and capacity", [], [fault("load"), part("Is capacity enough?", el("p", { class: "verdict " + (l.state === "not enough" ? "bad" : l.state === "behind" ? "warn" : "") }, l.text || "The load isn't measured here."),
       facts([["waiting", `${paras(l.waiting || 0)} messages`], ["oldest", !l.waiting || !l.oldest ? "none waits" : l.since ? `stored at ${stamp(l.oldest)}, ${since(l.oldest)} ago` : `waited for ${age(waited(l) * 1000)} when it was measured`], ["waiting for more than 2 s since", l.since ? `${stamp(l.since)}, for ${since(l.since)}` : "no message does"], ["arriving", paras(l.in) + " per second"], ["processed", paras(l.out) + " per second"],
-        ["time to process one", typeof l.p50Ms === "number" ? `p50 ${pause(l.p50Ms)}, p99 ${pause(l.p99Ms)}` : "no message was processed"], ["workers", `${h.serving || 0} of ${h.expected || 0} serve`], n && ["nodes", `${(n.nodes || []).filter((x) => x.state === "ready").length} ready, at most ${n.max}`],
+        ["time to process one", typeof l.p50Ms === "number" ? `p50 ${pause(l.p50Ms)}, p99 ${pause(l.p99Ms)}` : "no message was processed"], ["workers", `${(h.serving || 0) - drained} of ${h.expected || 0} serve` + (drained ? `, ${drained} drained` : "")], n && ["nodes", `${(n.nodes || []).filter((x) => x.state === "ready").length} ready, at most ${n.max}`],
         n && ["room", (() => { const free = (n.nodes || []).reduce((s, x) => s + (x.state === "ready" && x.room ? Math.max(0, x.room - x.pods) : 0), 0); return `${plural(free, "pod")} more on the ready nodes`; })()]]),
       el("p", {}, el("a", { href: "#/plan?add=1" }, "Preview one more worker"))), part("The last hour", period("load", p), ...curves(list))]];
   },
   events(_, p) {
     const list = VIEW.data.events || [], load = VIEW.data.load || [];
     return ["Events", [], [part("What happened", period("events", p, field("about", { name: "about", value: p.get("about") || "", placeholder: "defender-7" }), field("contains", { name: "contains", value: p.get("contains") || "" })), note(`Times are local: ${new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop()}.`), fault("events")),
-      load.length > 1 ? part("Load", ...curves(load).slice(0, 2)) : null, part(`${list.length}${list.length >= 1000 ? " newest" : ""} events`, eventTable(list)), p.get("about") ? null : part("Handoffs and takeovers", moveTable(VIEW.data.moves))].filter(Boolean)];
+      part(`${list.length}${list.length >= 1000 ? " newest" : ""} events`, eventTable(list)), p.get("about") ? null : part("Handoffs and takeovers", moveTable(VIEW.data.moves)), load.length > 1 ? part("Load", ...curves(load).slice(0, 2)) : null].filter(Boolean)];
   },
   plan(_, p) {
     const f = VIEW.data.plan, ratio = (v) => (v ? v.toFixed(2) : "–");
@@ -220,7 +220,8 @@ function overlay(o) {
   if (!all.length) return note(`No trace of ${o.svid} is stored.`);
   let lo = Math.min(...all), hi = Math.max(...all); if (hi === lo) { hi += 1; lo -= 1; }
   const end = Math.max(1e-9, ...ends), x = (s) => left + (s / end) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
-  const path = (t) => { let d = "", pen = false; t.seconds.forEach((s, i) => { const v = t.values[i]; if (v === null) { pen = false; return; } d += `${pen ? "L" : "M"}${x(s).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
+  // A sample between two gaps is a dot: a line of no length, with round ends.
+  const path = (t) => { let d = "", pen = false; t.seconds.forEach((s, i) => { const v = t.values[i]; if (v === null) { pen = false; return; } d += `${pen ? "L" : "M"}${x(s).toFixed(1)} ${y(v).toFixed(1)}${pen ? "" : "h0"}`; pen = true; }); return d; };
   const text = (px, py, anchor, s) => svg("text", { x: px, y: py, "text-anchor": anchor }, document.createTextNode(s)), mine = o.traces[o.traces.length - 1];
   return el("div", { class: "chart overlay", "data-overlay": o.svid }, el("h4", {}, `${o.svid} `, el("span", { class: "key b" }, "run " + mine.run), el("span", { class: "key other" }, `${plural(o.traces.length - 1, "earlier run")}, not flagged`)),
     svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${o.svid} in run ${mine.run} over ${o.traces.length - 1} earlier runs` }, ...o.traces.map((t) => svg("path", { class: t === mine ? "line b" : "line other", d: path(t) })),

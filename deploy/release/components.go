@@ -15,10 +15,16 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// componentsOf returns the list of the modules that programs are made of, as the programs themselves state them, in
-// CycloneDX's JSON. It names the archive that has them by its checksum.
-func componentsOf(archive string, content []byte, s source, infos []*buildinfo.BuildInfo) ([]byte, error) {
+// module is a Go module, with the hash that go.sum has of it.
+type module struct{ path, version, sum string }
+
+// componentsOf returns the list of the modules that programs are made of, as the programs themselves state them, and of what is
+// beside them, in CycloneDX's JSON. It names the archive that has them by its checksum.
+func componentsOf(archive string, content []byte, s source, infos []*buildinfo.BuildInfo, beside ...module) ([]byte, error) {
 	components := map[string]cdx.Component{}
+	for _, m := range beside {
+		add(components, "pkg:golang/"+m.path+"@"+m.version, m.path, m.version, m.sum)
+	}
 	for _, info := range infos {
 		add(components, "pkg:golang/std@"+strings.TrimPrefix(info.GoVersion, "go"), "std", strings.TrimPrefix(info.GoVersion, "go"), "")
 		for _, m := range info.Deps {

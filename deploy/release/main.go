@@ -1,6 +1,6 @@
-// Command release makes the files of a release from a tag: an archive for each platform, a list of the components in each
-// (CycloneDX), checksums, their signature (minisign) and notes. It builds from a clone of the tag, so what isn't committed
-// doesn't matter, and the same tag with the same Go makes the same bytes on whatever machine.
+// Command release makes the files of a release from a tag: an archive for each platform, container images, a list of the
+// components in each (CycloneDX), Helm charts, checksums, their signature (minisign) and notes. It builds from a clone of the
+// tag, so what isn't committed doesn't matter, and the same tag with the same Go makes the same bytes on whatever machine.
 //
 //	go -C deploy/release run . --tag v0.1.0 --out "$PWD/dist" --key release.key    # MINISIGN_PASSWORD is the key's
 //	go -C deploy/release run . --tag v0.1.0 --out "$PWD/dist" --dry-run            # of HEAD, signed by a key for this run
@@ -81,6 +81,13 @@ func release(ctx context.Context, o options, log io.Writer) ([]string, error) {
 		if err := buildPlatform(ctx, s, p, filepath.Join(work, p.os+"-"+p.arch), d); err != nil {
 			return nil, fmt.Errorf("building for %s: %w", p, err)
 		}
+	}
+	_, _ = fmt.Fprintf(log, "making images and charts of %s\n", o.tag)
+	if err := addImages(ctx, s, o.platforms, work, d); err != nil {
+		return nil, err
+	}
+	if err := addCharts(s, d); err != nil {
+		return nil, err
 	}
 	if err := d.sign(o, s); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,11 @@ func TestRelease(t *testing.T) {
 
 	program := unpack(t, files[archive])
 	t.Run("version", func(t *testing.T) { shows(t, program, "muster", "muster-defender", "muster-nodes") })
-	t.Run("components", func(t *testing.T) { listed(t, archive, files) })
+	t.Run("components", func(t *testing.T) {
+		listed(t, archive, files, "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "modernc.org/sqlite", "github.com/aws/aws-sdk-go-v2")
+	})
+	t.Run("images", func(t *testing.T) { imaged(t, files) })
+	t.Run("charts", func(t *testing.T) { packaged(t, files) })
 	t.Run("scenario", func(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(program, "muster"), "up", "--scenario", "scale-up", "--busy")
 		cmd.Dir = t.TempDir()
@@ -181,14 +186,8 @@ func shows(t *testing.T, dir string, programs ...string) {
 }
 
 // listed checks that the list of components is of the archive, and has what go.mod requires.
-func listed(t *testing.T, archive string, files map[string][]byte) {
-	var bom cdx.BOM
-	if err := cdx.NewBOMDecoder(bytes.NewReader(files[strings.TrimSuffix(archive, ".tar.gz")+".cdx.json"]), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
-	if hash := (*bom.Metadata.Component.Hashes)[0].Value; hash != fmt.Sprintf("%x", sha256.Sum256(files[archive])) {
-		t.Errorf("the list is of another archive, with the checksum %s", hash)
-	}
+func listed(t *testing.T, archive string, files map[string][]byte, names ...string) {
+	components := componentsIn(t, archive, files)
 	required, err := exec.CommandContext(t.Context(), "go", "-C", "../..", "mod", "edit", "-json").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -203,16 +202,94 @@ func listed(t *testing.T, archive string, files map[string][]byte) {
 	for _, m := range mod.Require {
 		versions[m.Path] = m.Version
 	}
-	for _, name := range []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "modernc.org/sqlite", "github.com/aws/aws-sdk-go-v2"} {
-		found := false
-		for _, c := range *bom.Components {
-			found = found || c.Name == name && c.Version == versions[name] && c.Hashes != nil
-		}
-		if !found {
+	for _, name := range names {
+		if !slices.ContainsFunc(components, func(c cdx.Component) bool { return c.Name == name && c.Version == versions[name] && c.Hashes != nil }) {
 			t.Errorf("the list lacks %s %s with its hash", name, versions[name])
 		}
 	}
-	t.Logf("%d components", len(*bom.Components))
+	t.Logf("%s: %d components", archive, len(components))
+}
+
+// componentsIn returns the components of an archive, whose list must name it by its checksum.
+func componentsIn(t *testing.T, archive string, files map[string][]byte) []cdx.Component {
+	t.Helper()
+	list := strings.TrimSuffix(strings.TrimSuffix(archive, ".tar"), ".tar.gz") + ".cdx.json"
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(files[list]), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatalf("%s: %v", list, err)
+	}
+	if hash := (*bom.Metadata.Component.Hashes)[0].Value; hash != fmt.Sprintf("%x", sha256.Sum256(files[archive])) {
+		t.Errorf("%s is of another archive, with the checksum %s", list, hash)
+	}
+	return *bom.Components
+}
+
+// imaged checks that each image has a program of the release, and a list of what is in the image. TestTheImagesRun in
+// deploy/image runs them.
+func imaged(t *testing.T, files map[string][]byte) {
+	if runtime.GOOS != "linux" {
+		t.Skip("images are made with the archives for linux")
+	}
+	for command, needs := range map[string]string{"muster-defender": "github.com/nats-io/nats.go", "muster-nodes": "github.com/aws/aws-sdk-go-v2"} {
+		archive := command + "_" + strings.TrimPrefix(tag, "v") + "_image.tar"
+		infos, err := programsOf(files[archive], command)
+		if err != nil || len(infos) != 1 || infos[0].Main.Version != tag || infos[0].Path != "github.com/muster-dev/muster/cmd/"+command {
+			t.Errorf("%s: %v, programs %v", archive, err, infos)
+		}
+		listed(t, archive, files, needs)
+		roots := slices.ContainsFunc(componentsIn(t, archive, files), func(c cdx.Component) bool { return c.Name == rootsModule && c.Version != "" && c.Hashes != nil })
+		if !roots {
+			t.Errorf("the list of %s lacks the root certificates", archive)
+		}
+	}
+}
+
+// packaged checks that each chart is there with all of its files but those for tests, in a folder of its name.
+func packaged(t *testing.T, files map[string][]byte) {
+	charts, err := os.ReadDir("../charts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chart := range charts {
+		archive := chart.Name() + "-" + strings.TrimPrefix(tag, "v") + ".tgz"
+		compressed, err := gzip.NewReader(bytes.NewReader(files[archive]))
+		if err != nil {
+			t.Errorf("%s: %v", archive, err)
+			continue
+		}
+		found := map[string]bool{}
+		if err := eachFile(compressed, func(path string, content []byte) error {
+			found[path] = true
+			committed, err := os.ReadFile(filepath.Join("../charts", path))
+			if err == nil && !bytes.Equal(committed, content) {
+				t.Logf("%s in %s is not what lies here: it isn't committed", path, archive)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", archive, err)
+		}
+		if err := filepath.WalkDir("../charts/"+chart.Name(), func(path string, entry os.DirEntry, err error) error {
+			name := strings.TrimPrefix(filepath.ToSlash(path), "../charts/")
+			forTests := strings.HasPrefix(name, chart.Name()+"/ci/")
+			if err == nil && !entry.IsDir() && found[name] == forTests {
+				t.Errorf("%s has %s: %t", archive, name, found[name])
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		if chart.Name() == "muster-nats" && !found["muster-nats/files/accounts.conf"] {
+			t.Errorf("%s has no accounts", archive) // a link
+		}
+	}
+}
+
+// TestChartsOfAnotherVersion: a chart that was not raised to the release's version is not released.
+func TestChartsOfAnotherVersion(t *testing.T) {
+	s := source{dir: "../..", tag: "v9.9.9"}
+	if err := addCharts(s, &dist{}); err == nil || !strings.Contains(err.Error(), "set version and appVersion") {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TestReleaseOfATag: without --dry-run a tag must be there, and what is committed after it isn't in the release.

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/defender"
 	"github.com/muster-dev/muster/internal/command/nodes"
@@ -79,5 +81,32 @@ func TestSibling(t *testing.T) {
 	t.Parallel()
 	if _, stdout, _ := run(nodes.Binary(), "run", "--help"); !strings.Contains(stdout, "(muster-nodes settings shows the default)") {
 		t.Errorf("the help of run doesn't say where long defaults are: %s", stdout)
+	}
+}
+
+func TestNATSFlag(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"":                              "nats://127.0.0.1:4222",
+		"--nats nats://a:4222":          "nats://a:4222",
+		"--context fab":                 access.ContextURL("fab"),
+		"--nats nats://a --context fab": "give one of them",
+		"--context fab --nats nats://a": "give one of them",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			var url string
+			f := pflag.NewFlagSet("", pflag.ContinueOnError)
+			command.NATSFlag(f, &url)
+			if err := f.Parse(strings.Fields(args)); err != nil {
+				url = err.Error()
+			}
+			if !strings.Contains(url, want) {
+				t.Errorf("got %q, want %q", url, want)
+			}
+			if help := f.FlagUsages(); !strings.Contains(help, `(default "nats://127.0.0.1:4222")`) || strings.Count(help, "default") != 1 {
+				t.Errorf("help is %s", help)
+			}
+		})
 	}
 }

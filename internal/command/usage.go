@@ -4,9 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/misuse"
 )
 
@@ -29,11 +27,6 @@ func UsageError(cmd *cobra.Command, err error) error {
 func WithUsageErrors(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(UsageError)
 	return cmd
-}
-
-// NATSFlag adds the flag that says where the NATS servers are. Secrets are no flags: everybody on the machine can read those.
-func NATSFlag(f *pflag.FlagSet, url *string) {
-	f.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server, or several with commas between; tls:// encrypts. The environment says who connects: "+access.Variables)
 }
 
 // Unless returns nil if ok, else err. It is for lists of independent checks, which
