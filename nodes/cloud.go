@@ -66,6 +66,7 @@ type Instance struct {
 	LaunchedAt   time.Time     `json:"launchedAt,omitzero"`
 	ActionID     string        `json:"actionId,omitempty"`     // tag of the action that launched it; "" unless Muster did
 	Pool         string        `json:"pool,omitempty"`         // tag of the pool that it was launched in
+	TemplateHash string        `json:"templateHash,omitempty"` // tag that says by what it was launched; "" if Muster gave none
 	ControlPlane bool          `json:"controlPlane,omitempty"` // a K3s server, never touched
 	Foreign      bool          `json:"foreign,omitempty"`      // without this cluster's tag; only Lookup returns such
 }
@@ -100,6 +101,9 @@ type LaunchRequest struct {
 	Cluster  string   `json:"cluster,omitempty"` // tag
 	ActionID string   `json:"actionId"`          // tag
 	Ordinal  int      `json:"ordinal"`           // tag
+	// TemplateHash is a tag, by which a node of another template, labels or taints is known later. A request that was written down by a
+	// program without it has none, also when it is repeated.
+	TemplateHash string `json:"templateHash,omitempty"`
 }
 
 // Template is what an instance boots from, pinned to a version so that a replay is identical.

@@ -76,6 +76,23 @@ func (c *Config) template(pool string) Template {
 	return c.Templates[pool]
 }
 
+// templateHash identifies what new instances of a pool are launched by: their template, labels and taints.
+func (c *Config) templateHash(pool string) string {
+	return fingerprint(c.template(pool), c.Policy.In(pool))
+}
+
+// TemplateHashes returns what identifies the template, labels and taints of new nodes, by pool; without pools, by "".
+func (c *Config) TemplateHashes() map[string]string {
+	out := map[string]string{}
+	for _, name := range c.Policy.PoolNames() {
+		out[name] = c.templateHash(name)
+	}
+	if len(out) == 0 {
+		out[""] = c.templateHash("")
+	}
+	return out
+}
+
 // size tells what a type has, for the limits of pools; nil without pools.
 func (c *Config) size() func(string) (Resources, bool) {
 	if s, ok := c.Sizer.(PoolSizer); ok {

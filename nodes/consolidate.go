@@ -23,12 +23,12 @@ func (c Consolidation) known() bool {
 
 func (c Consolidation) on() bool { return c == ConsolidationRemove || c == ConsolidationReplace }
 
-// merger is what a consolidation would do.
+// merger is what a consolidation would do, or drift.
 type merger struct {
-	targets  []Target     // to be removed at once
-	replaced *Target      // or one to be replaced
-	by       *Replacement // by this
-	pool     string       // of this pool; "" without pools
+	targets  []Target // to be removed at once
+	replaced *Target  // or one to be replaced
+	by       *Want    // by this
+	pool     string   // of this pool; "" without pools
 	why      string
 }
 
@@ -39,7 +39,7 @@ func (m merger) fill(d *Decision) {
 		d.Targets = m.targets
 		return
 	}
-	d.Nodes, d.Wanted, d.Replaces = 1, []Want{m.by.Want}, []string{m.replaced.InstanceID}
+	d.Nodes, d.Wanted, d.Replaces = 1, []Want{*m.by}, []string{m.replaced.InstanceID}
 	d.Pool = m.pool
 }
 
@@ -50,19 +50,8 @@ func consolidateGates(g *gates, in inputs, d Decider) (verdict, merger) {
 	if !in.p.Consolidation.on() {
 		return verdict{}, merger{}
 	}
-	m := in.o.Readings
 	var v verdict
-	v.need(g.add("consolidate.no-pending", in.pending, 0, m.Pending.Known && in.pending == 0), ReasonPodsPending, "")
-	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
-	quiet := g.add("consolidate.pending-sustained", m.PendingMax, in.neverFit, m.PendingMax.Known && int(m.PendingMax.Value) <= in.neverFit)
-	v.need(quiet, ReasonPodsPending, "")
-	v.need(g.add("consolidate.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
-	v.need(backoffGate(g, "consolidate.backoff", in), ReasonBackoff, backoffText(in.r))
-	open := len(in.o.Interruptions)
-	v.need(g.add("consolidate.no-interruption", open, 0, open == 0), ReasonInterruption, "")
-	v.need(g.add("consolidate.no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
-	left := in.p.ConsolidatePerHour - in.r.consolidatedSince(in.now)
-	v.need(g.add("consolidate.budget", left, 1, left >= 1), ReasonBudget, "")
+	left := disruptionGates(g, "consolidate", in, &v)
 	if v.blocker != "" || !in.o.FleetKnown {
 		return v, merger{}
 	}
@@ -77,6 +66,24 @@ func consolidateGates(g *gates, in inputs, d Decider) (verdict, merger) {
 	v.wanted = g.add("consolidate.target", cmp.Or(found.why, "none"), "a worker whose pods fit elsewhere, for less", found.why != "")
 	v.holds = v.wanted
 	return v, found
+}
+
+// disruptionGates are those of what takes a worker away that the pods could keep: a consolidation and drift. They return how many workers
+// the disruption budget still has.
+func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
+	m := in.o.Readings
+	v.need(g.add(path+".no-pending", in.pending, 0, m.Pending.Known && in.pending == 0), ReasonPodsPending, "")
+	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
+	quiet := g.add(path+".pending-sustained", m.PendingMax, in.neverFit, m.PendingMax.Known && int(m.PendingMax.Value) <= in.neverFit)
+	v.need(quiet, ReasonPodsPending, "")
+	v.need(g.add(path+".cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
+	v.need(backoffGate(g, path+".backoff", in), ReasonBackoff, backoffText(in.r))
+	open := len(in.o.Interruptions)
+	v.need(g.add(path+".no-interruption", open, 0, open == 0), ReasonInterruption, "")
+	v.need(g.add(path+".no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
+	left = in.p.ConsolidatePerHour - in.r.consolidatedSince(in.now)
+	v.need(g.add(path+".budget", left, 1, left >= 1), ReasonBudget, "")
+	return left
 }
 
 // consolidator looks for workers whose pods fit elsewhere.
@@ -182,7 +189,7 @@ func (c *consolidator) replace() merger {
 		}
 		if worth := (t.price - r.Price) / float64(1+t.pods); worth > most {
 			most = worth
-			best = merger{by: &r, pool: question.Policy.Pool, replaced: &Target{InstanceID: t.Instance.ID}, why: fmt.Sprintf(
+			best = merger{by: &r.Want, pool: question.Policy.Pool, replaced: &Target{InstanceID: t.Instance.ID}, why: fmt.Sprintf(
 				"the %d pod(s) of %s (%s, %.3f USD/h) fit on the others and one %s (%.3f USD/h)", t.pods, t.Instance.ID, t.Instance.Type, t.price, r.Type, r.Price)}
 		}
 	}

@@ -42,10 +42,13 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 		in.pools = newPoolChooser(g, in, s)
 	}
 
+	drift, renewed := driftGates(g, in, d)
 	consolidate, merged := consolidateGates(g, in, d)
 
-	dec := choose(in, shared, repair, up, down, consolidate)
+	dec := choose(in, shared, repair, up, down, drift, consolidate)
 	switch {
+	case dec.Reason == ReasonDrift:
+		renewed.fill(&dec)
 	case dec.Reason == ReasonConsolidates:
 		merged.fill(&dec)
 	case dec.Action == ScaleUp:
@@ -89,7 +92,7 @@ func cancellable(r Record) []string {
 // cluster below its minimum is in more danger than one under load. A pause does not stop it either:
 // MIN_WORKERS is what people said the cluster can't do without, and a pause that is forgotten must not let it
 // wither.
-func choose(in inputs, shared, repair, up, down, consolidate verdict) Decision {
+func choose(in inputs, shared, repair, up, down, drift, consolidate verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
 	shared = pausedBeside(shared, in.r, windows)
 	switch {
@@ -102,9 +105,14 @@ func choose(in inputs, shared, repair, up, down, consolidate verdict) Decision {
 	}
 
 	idle := down.wanted && down.blocker == ""
-	if consolidate.holds && !up.holds && !idle {
+	switch {
+	case up.holds || idle:
+	case drift.holds: // before a consolidation, which would rather keep the cheaper worker than the newer one
+		return drift.decision(drift.action, ReasonDrift)
+	case consolidate.holds:
 		return consolidate.decision(consolidate.action, ReasonConsolidates)
 	}
+
 	// Half a trigger at low CPU: a scale-down is the nearer one.
 	upIsNearer := up.blocker != ReasonTriggerPartial || !down.wanted
 	switch {
@@ -114,6 +122,8 @@ func choose(in inputs, shared, repair, up, down, consolidate verdict) Decision {
 		return down.decision(ScaleDown, ReasonIdle)
 	case windows != "": // nothing asks for them now, but a reader should know
 		return Decision{Action: Noop, Reason: ReasonMetricsMissing, Detail: windows}
+	case drift.wanted && drift.blocker != "":
+		return drift.noop()
 	case in.neverFit > 0 && in.pending == 0:
 		return Decision{Action: Noop, Reason: ReasonNeverFit, Detail: in.neverFitWhy}
 	}

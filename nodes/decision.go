@@ -15,12 +15,13 @@ const (
 // Reason is why a decision is what it is. Every cause of a NOOP has its own.
 type Reason string
 
-// The reasons. The first four are those of actions, the others block one.
+// The reasons. The first five are those of actions, the others block one.
 const (
 	ReasonTriggered    Reason = "TRIGGERED"          // a scale-up's trigger holds
 	ReasonRepair       Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
 	ReasonIdle         Reason = "IDLE"               // a scale-down's conditions hold
 	ReasonConsolidates Reason = "CONSOLIDATES"       // the pods of a worker fit elsewhere, for less
+	ReasonDrift        Reason = "DRIFT"              // a worker is not as it would be launched now
 	ReasonSteady       Reason = "STEADY"             // nothing asks for a change
 	ReasonInProgress   Reason = "IN_PROGRESS"        // an open action has to end first
 	ReasonCancels      Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
@@ -44,7 +45,7 @@ const (
 	ReasonPodsPending  Reason = "PODS_PENDING"   // CPU is low, but pods are pending
 	ReasonCooldownDown Reason = "COOLDOWN_DOWN"
 	ReasonInterruption Reason = "INTERRUPTION_OPEN"
-	ReasonBudget       Reason = "CONSOLIDATION_BUDGET" // as many workers were removed within the hour as CONSOLIDATE_PER_HOUR allows
+	ReasonBudget       Reason = "CONSOLIDATION_BUDGET" // consolidation and drift have removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows
 	ReasonMinWorkers   Reason = "MIN_WORKERS"
 	ReasonNoTarget     Reason = "NO_TARGET"     // no worker may be taken away
 	ReasonPodsDontFit  Reason = "PODS_DONT_FIT" // the remaining workers can't take a target's pods

@@ -7,34 +7,37 @@ import (
 	"slices"
 )
 
-// exchange ends a scale-up of a consolidation. Between its launch and now minutes have passed, in which other pods may have come, so
+// exchange ends a scale-up that replaces workers: that of a consolidation or of a drifted worker. Between its launch and now minutes have passed, in which other pods may have come, so
 // whether the pods of the workers still fit is asked again, now with the new node as it is:
 //
 //  1. If they do, one write ends the scale-up and opens the scale-down of these workers. There is no moment at which a crash would leave
 //     the new node without the action that it is for.
-//  2. If they don't, the scale-up ends like every other. The new node is a worker, which a later consolidation may remove.
+//  2. If they don't, the scale-up ends like every other, and the workers are on the skip list for a while: asked again at once, they would
+//     have one new node after the other. The new node is a worker, which a later consolidation may remove and which the next replacement of
+//     a drifted worker makes use of.
 type exchange struct{ *run }
 
 func (u scaleUp) exchange() exchange { return exchange{u.run} }
 
-// handOn opens the scale-down of the replaced workers. False means that they stay and that the scale-up is to be completed.
-func (p exchange) handOn(ctx context.Context, s *survey) (bool, error) {
+// handOn opens the scale-down of the replaced workers. False means that they stay and that the scale-up is to be completed; objection is
+// then what stands against them, "" if it is something else that only has to end.
+func (p exchange) handOn(ctx context.Context, s *survey) (done bool, objection string, err error) {
 	up, targets := p.state.record.ScaleUpActionID, p.state.record.ScaleUpReplaces
 	if why := p.objection(s, targets); why != "" {
-		p.log.report(ctx, "consolidation.held", targets[0], "it stays: %s", why)
-		return false, nil
+		p.log.report(ctx, "replacement.held", targets[0], "it stays: %s", why)
+		return false, why, nil
 	}
 	down := p.newActionID()
-	err := p.state.apply(ctx, CompleteReplacement{Fence: p.state.fence, ActionID: up, Down: down, Now: p.now()})
+	err = p.state.apply(ctx, CompleteReplacement{Fence: p.state.fence, ActionID: up, Down: down, Now: p.now()})
 	if errors.Is(err, ErrPaused) || errors.Is(err, ErrScalingInProgress) { // since the survey
-		p.log.report(ctx, "consolidation.held", targets[0], "it stays: %v", err)
-		return false, nil
+		p.log.report(ctx, "replacement.held", targets[0], "it stays: %v", err)
+		return false, "", nil
 	}
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	p.log.append(ctx, Event{Kind: "scaleUp.completed", ActionID: up, Message: fmt.Sprintf("Ready; %s replaces %v by it", down, targets)})
-	return true, nil
+	return true, "", nil
 }
 
 // objection says why the workers can't go now, "" if they can.

@@ -38,7 +38,7 @@ const (
 	pauseHolds     = "a pause begins nothing but a repair"
 	poolKept       = "a pool's limit passed only by open replacements"
 	poolsOwn       = "an instance boots from its pool's template"
-	budgetKept     = "no more consolidations within an hour than CONSOLIDATE_PER_HOUR"
+	budgetKept     = "no more workers consolidated or replaced within an hour than CONSOLIDATE_PER_HOUR"
 	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
 )
 
@@ -73,7 +73,7 @@ type judge struct {
 	replaced   map[string]bool      // instances for which a replacement was launched
 	noReplace  map[string]bool      // items that say no replacement, or could get none
 	opened     map[string]bool      // instances with an item
-	merged     []time.Time          // workers whose removal a consolidation began; in its scenarios the cluster is never idle
+	merged     []time.Time          // workers whose removal a consolidation or drift began; in its scenarios the cluster is never idle
 	givenUp    map[string]bool      // marked because they were not Ready
 }
 
@@ -323,7 +323,8 @@ func (j *judge) cooldown(e *sim.Entry) {
 
 // budget counts the workers that consolidations are about to remove, by the actions alone and not by what the record keeps of them.
 func (j *judge) budget(e *sim.Entry) {
-	if j.s.policy.Consolidation == "" || j.s.policy.Consolidation == nodes.ConsolidationOff {
+	off := j.s.policy.Consolidation == "" || j.s.policy.Consolidation == nodes.ConsolidationOff
+	if off && !j.s.policy.Drift {
 		return
 	}
 	own := e.After.Of(begins(e.Before, e.After))

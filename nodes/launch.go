@@ -21,6 +21,8 @@ func (l launcher) request(actionID string, ordinal, attempt int, o Offering) Lau
 		Cluster:  l.config.Policy.Cluster,
 		ActionID: actionID,
 		Ordinal:  ordinal,
+
+		TemplateHash: l.config.templateHash(o.Pool),
 	}
 }
 

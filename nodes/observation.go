@@ -24,6 +24,8 @@ type Observation struct {
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
 	// PoolsSeen is the same of the nodes of each pool.
 	PoolsSeen map[string]*TemplateSeen `json:"poolsSeen,omitempty"`
+	// TemplateHashes say by what a node would be launched now, by pool; without pools, by "". nil: not known, as in older event logs.
+	TemplateHashes map[string]string `json:"templateHashes,omitempty"`
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
 	Costs         map[string]float64 `json:"costs,omitempty"` // by node name, of the worker plane

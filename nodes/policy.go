@@ -70,8 +70,10 @@ type Policy struct {
 	PodsPerNode  int  // pods that one new node is expected to take
 
 	Consolidation Consolidation // "" stands for off
-	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation begins within an hour.
+	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation or drift begins within an hour.
 	ConsolidatePerHour int
+	// Drift says that a worker that would be launched otherwise now is replaced.
+	Drift bool
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
 	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
@@ -276,7 +278,8 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
 	setting.New("MAX_ACTIONS", "10", "most scaling actions in flight at a time; 1: one after the other", setting.Int(func(p *Policy) *int { return &p.MaxActions })),
 	setting.New("CONSOLIDATION", "off", "remove: a worker whose pods fit on the others is removed; replace: it may be replaced by a cheaper one; off", func(p *Policy, v string) error { p.Consolidation = Consolidation(v); return nil }),
-	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
+	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION and DRIFT within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
+	setting.New("DRIFT", "false", "replace workers whose launch template, image, user data, labels, taints or type are not what new nodes get", setting.Bool(func(p *Policy) *bool { return &p.Drift })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),

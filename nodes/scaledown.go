@@ -54,7 +54,7 @@ func (d scaleDown) open(ctx context.Context, targets []string, why Reason) error
 		Now:      d.now(),
 		Targets:  targets,
 
-		Consolidates: why == ReasonConsolidates,
+		Consolidates: why == ReasonConsolidates || why == ReasonDrift,
 		PerHour:      d.config.Policy.ConsolidatePerHour,
 
 		MaxActions: d.config.Policy.MaxActions,

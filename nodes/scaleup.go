@@ -240,13 +240,16 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 	id := u.state.record.ScaleUpActionID
 	switch {
 	case known && len(ready) >= u.state.record.ScaleUpRequested:
+		objection := ""
 		if len(u.state.record.ScaleUpReplaces) > 0 {
-			if done, err := u.exchange().handOn(ctx, s); done || err != nil {
+			done, why, err := u.exchange().handOn(ctx, s)
+			if done || err != nil {
 				return err
 			}
+			objection = why
 		}
 		err := u.state.apply(ctx, CompleteScaleUp{Fence: u.state.fence, ActionID: id, Now: u.now(),
-			Unchecked: u.unchecked(s), Template: u.fingerprint()})
+			Unchecked: u.unchecked(s), Template: u.fingerprint(), Objection: objection})
 		if err == nil {
 			u.log.append(ctx, Event{
 				Kind:     "scaleUp.completed",
@@ -304,7 +307,7 @@ func (u scaleUp) offeringsOf(removals []Removal) []Exhausted {
 func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted, joins bool) error {
 	id, pool := u.state.record.ScaleUpActionID, u.state.record.ScaleUpPool
 	backoff := max(u.config.Policy.CooldownUp, time.Minute)
-	// What could not be had for a consolidation is no reason to keep pods waiting. What was launched and did not join is.
+	// What could not be had for a replacement is no reason to keep pods waiting. What was launched and did not join is.
 	unneeded := len(u.state.record.ScaleUpReplaces) > 0 && len(u.state.record.ScaleUpInstanceIDs) == 0
 	if joins || unneeded {
 		backoff = 0
@@ -326,7 +329,7 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 	}
 	switch {
 	case unneeded:
-		text = "it was for a consolidation, so there is no back-off"
+		text = "it was to replace a worker, so there is no back-off"
 	case joins:
 		text = fmt.Sprintf("%d instance(s) to be removed; others have joined since, so there is no back-off", len(removals))
 	}
@@ -384,8 +387,7 @@ func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 
 // fingerprint is that of the action's nodes.
 func (u scaleUp) fingerprint() string {
-	pool := u.state.record.ScaleUpPool
-	return fingerprint(u.config.template(pool), u.config.Policy.In(pool))
+	return u.config.templateHash(u.state.record.ScaleUpPool)
 }
 
 // unchecked lists the open scale-up's instances of the current template whose nodes were not compared with it: they can't be seen now, or

@@ -297,11 +297,12 @@ func (v surveyor) screenPools(o Observation) []Pod {
 func (v surveyor) readTemplates(r Record, o *Observation) {
 	current := func(pool string) *TemplateSeen {
 		seen := r.PoolState(pool).TemplateSeen
-		if seen == nil || seen.Template != fingerprint(v.config.template(pool), v.config.Policy.In(pool)) {
+		if seen == nil || seen.Template != v.config.templateHash(pool) {
 			return nil
 		}
 		return seen
 	}
+	o.TemplateHashes = v.config.TemplateHashes()
 	o.TemplateSeen = current("")
 	for _, name := range v.config.Policy.PoolNames() {
 		if seen := current(name); seen != nil {

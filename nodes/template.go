@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -73,13 +74,20 @@ func (s TemplateSeen) clone() TemplateSeen {
 	return s
 }
 
-// fingerprint identifies everything that a new node's labels and taints depend on.
+// fingerprint identifies everything that a new node's labels and taints depend on. It is in the tags of instances: if it changed from
+// one version of Muster to the next, every worker would have drifted. A new field of Template is therefore omitted while it is empty.
 func fingerprint(t Template, p Policy) string {
+	// The order of taints, and whether there are none or no list of them, is of no matter to a node.
+	taints := slices.SortedFunc(slices.Values(p.NodeTaints), func(a, b Taint) int { return cmp.Compare(a.String(), b.String()) })
+	labels := p.NodeLabels
+	if len(labels) == 0 {
+		labels = nil
+	}
 	text, err := json.Marshal(struct {
 		Template Template
 		Labels   map[string]string
 		Taints   []Taint
-	}{t, p.NodeLabels, p.NodeTaints})
+	}{t, labels, taints})
 	if err != nil {
 		panic(err) // plain data
 	}

@@ -37,7 +37,7 @@ func (c templateCheck) note(ctx context.Context, s *survey) error {
 
 // noteOf compares the nodes of one pool; "" stands for a cluster without pools.
 func (c templateCheck) noteOf(ctx context.Context, s *survey, pool string) error {
-	template := fingerprint(c.config.template(pool), c.config.Policy.In(pool))
+	template := c.config.templateHash(pool)
 	next := TemplateSeen{Template: template}
 	if was := s.record.PoolState(pool).TemplateSeen; was != nil && was.Template == template {
 		next = *was

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CompleteReplacement closes a consolidation's scale-up, whose node is verified, and opens the scale-down of the workers that the node
+// CompleteReplacement closes the scale-up of a replacement, whose node is verified, and opens the scale-down of the workers that the node
 // replaces, in one write.
 type CompleteReplacement struct {
 	Fence    int64

@@ -13,7 +13,7 @@ type BeginScaleDown struct {
 	Targets  []string // instance IDs, in the order in which they go
 	// MaxActions is how many actions may be open with it; below 1 stands for 1.
 	MaxActions int
-	// Consolidates says that it is a consolidation, whose disruption budget is PerHour.
+	// Consolidates says that it is a consolidation or a drifted worker, whose disruption budget is PerHour.
 	Consolidates bool
 	PerHour      int
 }

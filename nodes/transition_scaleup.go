@@ -16,8 +16,8 @@ type BeginScaleUp struct {
 	Requested int
 	Pool      string   // in which they are launched; "" without pools
 	Wanted    []Want   // of which kinds, by ordinal; ordinals beyond its end may be of any
-	Replaces  []string // workers that go once the nodes are Ready: a consolidation
-	PerHour   int      // disruption budget of a consolidation
+	Replaces  []string // workers that go once the nodes are Ready: a consolidation, or drift
+	PerHour   int      // disruption budget of these
 	Repair    bool     // it brings the cluster back to MIN_WORKERS, which a pause does not stop
 	// MaxActions is how many actions may be open with it; below 1 stands for 1.
 	MaxActions int
@@ -161,6 +161,7 @@ type CompleteScaleUp struct {
 	Now       time.Time
 	Unchecked []string // instances whose nodes could not be seen, so that their labels and taints are still to be compared
 	Template  string   // fingerprint of theirs
+	Objection string   // why the workers stay that the nodes were to replace; "": there are none, or nothing is against them
 }
 
 // Name returns completeScaleUp.
@@ -168,7 +169,7 @@ func (CompleteScaleUp) Name() string { return "completeScaleUp" }
 
 func (t CompleteScaleUp) actionID() string { return t.ActionID }
 
-// Apply removes the action's fields and starts the cooldown.
+// Apply removes the action's fields and starts the cooldown. Workers that stay are not replaced for a while.
 func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	if r.LastActionID == t.ActionID {
 		return r, nil
@@ -182,6 +183,11 @@ func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	s.ScaleUpFailures, s.BackoffUntilEpoch = 0, 0
 	r.putPool(s)
 	r.uncheck(r.ScaleUpPool, t.Template, t.Unchecked)
+	if t.Objection != "" {
+		for _, id := range r.ScaleUpReplaces {
+			r.skip(id, t.Objection, t.Now)
+		}
+	}
 	r.clearScaleUp()
 	return r, nil
 }

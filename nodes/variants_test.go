@@ -76,6 +76,15 @@ func brokenVariants() []brokenVariant {
 		{"instances that nobody counts for their pool", onCloud(cloudHooks{listed: poolsUntold}), "a pool at its limit", poolKept},
 		{"one template for every pool", onCloud(cloudHooks{request: onePoolsTemplate}), "pods of two pools", poolsOwn},
 		{"a pool's labels that nobody compares", onCluster(clusterHooks{view: labelsSeen}), "a pool whose nodes come without its label", asExpected},
+		{"a worker replaced of which nobody knows by what it was launched", onCloud(cloudHooks{listed: neverUpToDate}), "workers of which nobody knows by what they were launched", asExpected},
+		{"new nodes that have drifted when they join", onCloud(cloudHooks{listed: neverUpToDate}), "drifted workers", asExpected},
+		{"a replacement of a drifted worker that is not waited for", onCluster(clusterHooks{view: missingIsReady}), "drifted workers", verifiedReady},
+		{"a drifted worker that is not drained", onCluster(clusterHooks{drain: drainLies}), "drifted workers", drainedFirst},
+		{"a drifted worker terminated without its mark", onStore(noMark), "drifted workers", markedFirst},
+		{"a replacement of a drifted worker that nobody writes down", onStore(noIntent), "drifted workers", intentFirst},
+		{"drift whatever was begun within the hour", onStore(upBudgetUnseen), "drift within its budget", budgetKept},
+		{"another node for each try at a drifted worker", onStore(culpritForgotten), "a drifted worker whose drain fails", asExpected},
+		{"drifted instances that nobody counts for their pool", onCloud(cloudHooks{listed: poolsUntold}), "drifted workers of a pool at its limit", asExpected},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }

@@ -18,7 +18,8 @@ type prices func(instanceType string, market nodes.Market, zone string) (float64
 type gauges struct {
 	now    time.Time
 	policy nodes.Policy
-	price  prices // nil: no prices are known
+	price  prices            // nil: no prices are known
+	hashes map[string]string // by what new nodes are launched, by pool
 	seen   *latest
 	ch     chan<- prometheus.Metric
 }
@@ -126,7 +127,8 @@ func (g gauges) collectWorkers() {
 	costs := map[nodes.Market]float64{}
 	unpriced := 0
 	var notReady time.Duration
-	for _, w := range nodes.Match(g.seen.instances, g.seen.nodes) {
+	workers := nodes.Match(g.seen.instances, g.seen.nodes)
+	for _, w := range workers {
 		in := w.Instance
 		if in.State == nodes.StateTerminated {
 			continue
@@ -145,6 +147,8 @@ func (g gauges) collectWorkers() {
 		}
 	}
 	g.gauge("not_ready_seconds", "How long the worker that has been so for longest has not been Ready; 0 if every worker that has joined is Ready.", notReady.Seconds())
+	drifted := nodes.DriftedWorkers(g.policy, nodes.Observation{Fleet: workers, TemplateHashes: g.hashes})
+	g.gauge("drifted_workers", "Workers that are not as they would be launched now.", float64(len(drifted)))
 	for at, n := range counts {
 		g.gauge("workers", "Workers by zone, state and market as last seen.", float64(n), "zone", at.zone, "state", at.state, "market", string(at.market))
 	}

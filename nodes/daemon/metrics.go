@@ -14,6 +14,7 @@ type Metrics struct {
 	clock  nodes.Clock
 	policy nodes.Policy
 	price  prices // nil: no prices are known
+	hashes map[string]string
 	counts *counters
 	seen   *latest
 }
@@ -21,7 +22,7 @@ type Metrics struct {
 var _ prometheus.Collector = (*Metrics)(nil)
 
 func newMetrics(c nodes.Config, price prices) *Metrics {
-	return &Metrics{clock: c.Clock, policy: c.Policy, price: price, counts: newCounters(), seen: &latest{clock: c.Clock}}
+	return &Metrics{clock: c.Clock, policy: c.Policy, price: price, hashes: c.TemplateHashes(), counts: newCounters(), seen: &latest{clock: c.Clock}}
 }
 
 // ticked counts a tick, by what Reconciler.Tick returned and how long it took.
@@ -77,5 +78,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()
-	gauges{now: m.clock.Now(), policy: m.policy, price: m.price, seen: m.seen, ch: ch}.collect()
+	gauges{now: m.clock.Now(), policy: m.policy, price: m.price, hashes: m.hashes, seen: m.seen, ch: ch}.collect()
 }

@@ -20,9 +20,10 @@ func (t Tag) String() string { return t.Key + "=" + t.Value }
 
 // The tags that Muster gives an instance besides the cluster's and Name.
 const (
-	ActionTag  = "muster.dev/action"  // ID of the action that launched it
-	PoolTag    = "muster.dev/pool"    // pool that it was launched in; absent without pools
-	OrdinalTag = "muster.dev/ordinal" // which of the action's instances it is, from 0
+	ActionTag  = "muster.dev/action"        // ID of the action that launched it
+	PoolTag    = "muster.dev/pool"          // pool that it was launched in; absent without pools
+	HashTag    = "muster.dev/template-hash" // hash of the template, labels and taints that it was launched by
+	OrdinalTag = "muster.dev/ordinal"       // which of the action's instances it is, from 0
 )
 
 // Config says where and how workers run.

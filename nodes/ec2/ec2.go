@@ -158,6 +158,8 @@ func (c *Cloud) instance(i types.Instance) (nodes.Instance, error) {
 			out.ActionID = tag.Value
 		case tag.Key == PoolTag:
 			out.Pool = tag.Value
+		case tag.Key == HashTag:
+			out.TemplateHash = tag.Value
 		}
 	}
 	return out, nil

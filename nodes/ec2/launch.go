@@ -110,6 +110,9 @@ func (c *Cloud) instanceTags(req nodes.LaunchRequest) []types.Tag {
 	if req.Offering.Pool != "" {
 		out = append(out, types.Tag{Key: aws.String(PoolTag), Value: aws.String(req.Offering.Pool)})
 	}
+	if req.TemplateHash != "" {
+		out = append(out, types.Tag{Key: aws.String(HashTag), Value: aws.String(req.TemplateHash)})
+	}
 	return out
 }
 

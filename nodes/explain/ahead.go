@@ -63,7 +63,7 @@ func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
 				if p.name == "up" && (dec.Reason == nodes.ReasonRoomExists || dec.Reason == nodes.ReasonNoNodeHelps) {
 					return true // the trigger holds; of pods that are not there yet nobody knows what they need
 				}
-				return dec.Action == p.action && dec.Reason != nodes.ReasonConsolidates && (p.name == "repair") == (dec.Reason == nodes.ReasonRepair)
+				return dec.Action == p.action && dec.Reason != nodes.ReasonConsolidates && dec.Reason != nodes.ReasonDrift && (p.name == "repair") == (dec.Reason == nodes.ReasonRepair)
 			})
 			if m != nil && (path.Earliest.IsZero() || m.At.Before(path.Earliest)) {
 				path.Earliest = m.At

@@ -370,6 +370,11 @@ func worker(w nodes.Worker, in Input) Worker {
 			notes = append(notes, "a drain would fail: "+n.Blocker)
 		}
 	}
+	alone := in.Last.Observation
+	alone.Fleet = []nodes.Worker{w}
+	for _, x := range nodes.DriftedWorkers(in.Policy, alone) {
+		notes = append(notes, "drifted: "+x.Why)
+	}
 	if m, ok := in.Record.Removal(i.ID); ok {
 		note := "being removed, " + strings.ToLower(string(m.Phase))
 		if m.DrainedSince != 0 && m.Phase == nodes.PhaseDraining {

@@ -31,6 +31,7 @@ type Joins struct {
 // hardware says what the machines of a region are like.
 type hardware struct {
 	workerType string
+	workerHash string
 	capacity   func(typ string) nodes.Resources
 	bootOf     func(instance string) time.Duration
 }
@@ -73,7 +74,7 @@ func (f *fleet) addReady(in nodes.Instance) string {
 
 // addWorker adds a Ready, hand-made Spot worker.
 func (f *fleet) addWorker(zone string, launched time.Time) string {
-	return f.addReady(nodes.Instance{Type: f.hardware.workerType, Zone: zone, Market: nodes.Spot, LaunchedAt: launched})
+	return f.addReady(nodes.Instance{Type: f.hardware.workerType, Zone: zone, Market: nodes.Spot, LaunchedAt: launched, TemplateHash: f.hardware.workerHash})
 }
 
 // boot lets a launched instance come up.

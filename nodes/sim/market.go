@@ -62,7 +62,7 @@ func (m *market) launch(actor string, req nodes.LaunchRequest, j Joins, late boo
 	}
 
 	in := m.fleet.create(nodes.Instance{
-		Type: req.Offering.Type, Zone: zone, Market: req.Offering.Market, LaunchedAt: now, ActionID: req.ActionID, Pool: req.Offering.Pool,
+		Type: req.Offering.Type, Zone: zone, Market: req.Offering.Market, LaunchedAt: now, ActionID: req.ActionID, Pool: req.Offering.Pool, TemplateHash: req.TemplateHash,
 	})
 	in.visibleAt = now.Add(m.visible)
 	use.instance = in

@@ -36,6 +36,7 @@ const (
 	actionTag  = "muster.dev/action"
 	ordinalTag = "muster.dev/ordinal"
 	poolTag    = "muster.dev/pool"
+	hashTag    = "muster.dev/template-hash"
 )
 
 // ---- RunInstances
@@ -91,6 +92,8 @@ func (c *compute) runInstances(r *request) (any, error) {
 		},
 		ActionID: tagValue(tags, actionTag),
 		Ordinal:  ordinal,
+
+		TemplateHash: tagValue(tags, hashTag),
 	}
 	if tagValue(tags, c.options.Tag.Key) == c.options.Tag.Value {
 		req.Cluster = c.region.Cluster()
@@ -247,6 +250,9 @@ func (c *compute) tagsOf(in nodes.Instance) []Tag {
 	}
 	if in.Pool != "" {
 		tags = append(tags, Tag{poolTag, in.Pool})
+	}
+	if in.TemplateHash != "" {
+		tags = append(tags, Tag{hashTag, in.TemplateHash})
 	}
 	if in.ControlPlane {
 		tags = append(tags, c.options.ServerTag)
