@@ -102,7 +102,7 @@ func (j *judge) entry(e *sim.Entry) {
 	case sim.Terminated:
 		j.terminated(e)
 	case sim.TakenAway:
-		j.gone[e.Instance], j.lastOut = true, e.At
+		j.gone[e.Instance], j.lastOut, j.changed[e.Instance] = true, e.At, e.At
 	case sim.Warned:
 		j.lastOut = e.At
 		if e.Facts.Joined && e.Detail == string(nodes.Warning) {
@@ -195,18 +195,28 @@ func (j *judge) pool(e *sim.Entry) {
 	if len(pool.Zones) > 0 && !slices.Contains(pool.Zones, e.Zone) {
 		j.fail(poolsOwn, "%s of pool %s is in zone %s", e.Instance, pool.Name, e.Zone)
 	}
-	alive, replacements := 0, 0
+	j.limits(e, pool)
+}
+
+// limits judges what is alive in a pool of what was launched in it. A replacement doesn't count while the worker lives that it is for.
+func (j *judge) limits(e *sim.Entry, pool nodes.Pool) {
+	used, catalog := nodes.Limits{}, poolCatalog()
 	for key, l := range j.launches {
 		if l.Request.Offering.Pool != pool.Name || j.gone[l.Instance] {
 			continue
 		}
-		alive++
-		if strings.HasPrefix(key, "int-") {
-			replacements++
+		if of, ok := strings.CutPrefix(key, "int-"); ok && !j.gone[strings.TrimSuffix(of, "/0")] {
+			continue
 		}
+		size, _ := catalog.Size(l.Request.Offering.Type)
+		used.Nodes++
+		used.CPU += int(size.MilliCPU / 1000)
+		used.Memory += size.Memory
 	}
-	if limit := pool.Limits.Nodes; limit > 0 && alive > limit+replacements && !e.Late {
-		j.fail(poolKept, "%d in %s with %s", alive, pool.Name, e.Instance)
+	limit := pool.Limits
+	passed := limit.Nodes > 0 && used.Nodes > limit.Nodes || limit.CPU > 0 && used.CPU > limit.CPU || limit.Memory > 0 && used.Memory > limit.Memory
+	if passed && !e.Late {
+		j.fail(poolKept, "%s in %s with %s", used, pool.Name, e.Instance)
 	}
 }
 
