@@ -42,7 +42,8 @@ func fleetScenario() *scenario {
 				return r
 			}
 		},
-		want: waiting(0),
+		want:  waiting(0),
+		stale: time.Minute, // a process that stands still acts by what it saw, for as long as its lease lasts
 	}
 }
 

@@ -67,6 +67,7 @@ type judge struct {
 	intents    map[nodes.LaunchRequest]bool
 	ready      map[string]bool
 	changed    map[string]time.Time // when readiness changed last
+	taken      map[string]time.Time // when the cloud took an instance away
 	cordoned   map[string]cordon    // by instance and claim
 	ranOut     int                  // leases so far that another actor took before they were given back
 	warned     map[string]bool      // joined workers with a Spot warning
@@ -79,7 +80,7 @@ type judge struct {
 
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
-		ready: map[string]bool{}, changed: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
+		ready: map[string]bool{}, changed: map[string]time.Time{}, taken: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
 		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
@@ -102,7 +103,7 @@ func (j *judge) entry(e *sim.Entry) {
 	case sim.Terminated:
 		j.terminated(e)
 	case sim.TakenAway:
-		j.gone[e.Instance], j.lastOut, j.changed[e.Instance] = true, e.At, e.At
+		j.gone[e.Instance], j.lastOut, j.taken[e.Instance] = true, e.At, e.At
 	case sim.Warned:
 		j.lastOut = e.At
 		if e.Facts.Joined && e.Detail == string(nodes.Warning) {
@@ -322,7 +323,9 @@ func (j *judge) cooldown(e *sim.Entry) {
 		return
 	}
 	for _, id := range own.ScaleUpInstanceIDs {
-		if (j.ready[id] && !j.gone[id]) || e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero() {
+		justChanged := e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero()
+		justTaken := e.At.Sub(j.taken[id]) < max(slack, j.s.sc.stale) && !j.taken[id].IsZero()
+		if j.ready[id] && !j.gone[id] || justChanged || justTaken {
 			ready++
 		}
 	}
@@ -391,7 +394,8 @@ func (j *judge) giveUp(id string, e *sim.Entry) {
 	}
 	down := 0
 	for other, ready := range j.ready {
-		if !ready && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
+		elsewhere := j.opened[other] || slices.ContainsFunc(e.After.Actions(), func(a nodes.ScalingAction) bool { return slices.Contains(a.ScaleUpInstanceIDs, other) })
+		if !ready && !elsewhere && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
 			down++
 		}
 	}
