@@ -63,6 +63,9 @@ func consolidateGates(g *gates, in inputs, d Decider) (verdict, merger) {
 	v.need(g.add("consolidate.no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
 	left := in.p.ConsolidatePerHour - in.r.consolidatedSince(in.now)
 	v.need(g.add("consolidate.budget", left, 1, left >= 1), ReasonBudget, "")
+	if windows := in.p.ConsolidateWindows; len(windows) > 0 {
+		v.need(g.add("consolidate.window", in.now.UTC().Format("Mon 15:04"), windows, windows.open(in.now)), ReasonWindow, "")
+	}
 	if v.blocker != "" || !in.o.FleetKnown {
 		return v, merger{}
 	}

@@ -13,6 +13,8 @@ import (
 
 var fleetSeeds = flag.Int("fleet.seeds", 1+3*defaultDepth, "how many simulated hours TestFleetForAnHour plays")
 
+var fleetFirst = flag.Uint64("fleet.first", 0, "seed of the first of them")
+
 // fleetPolicy has everything on at once: three pools with limits of nodes, of vCPUs and of memory, Spot and On-Demand, several actions at a
 // time, consolidation by removal and by replacement, repair.
 func fleetPolicy(p *nodes.Policy) {
@@ -168,7 +170,7 @@ func (f *racers) judged() []violation {
 func TestFleetForAnHour(t *testing.T) {
 	done := map[string]int{}
 	met := map[fate]int{}
-	for seed := range uint64(*fleetSeeds) {
+	for seed := *fleetFirst; seed < *fleetFirst+uint64(*fleetSeeds); seed++ {
 		f := playHour(seed, nil)
 		for _, v := range f.judged() {
 			t.Errorf("seed %d: %s: %s", seed, v.invariant, v.what)

@@ -72,6 +72,8 @@ type Policy struct {
 	Consolidation Consolidation // "" stands for off
 	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation begins within an hour.
 	ConsolidatePerHour int
+	// ConsolidateWindows are when a consolidation may begin.
+	ConsolidateWindows Windows `json:",omitempty"`
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
 	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
@@ -277,6 +279,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_ACTIONS", "10", "most scaling actions in flight at a time; 1: one after the other", setting.Int(func(p *Policy) *int { return &p.MaxActions })),
 	setting.New("CONSOLIDATION", "off", "remove: a worker whose pods fit on the others is removed; replace: it may be replaced by a cheaper one; off", func(p *Policy, v string) error { p.Consolidation = Consolidation(v); return nil }),
 	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
+	setting.New("CONSOLIDATE_WINDOWS", "", "when CONSOLIDATION may begin, in UTC: [DAY[-DAY] ]HH:MM-HH:MM,..., for example Mon-Fri 22:00-06:00,Sat-Sun 00:00-24:00; default always", readWindows),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
