@@ -43,11 +43,13 @@ func (f *fab) change(c *Console, by func(*fab)) {
 
 func newFab(now time.Time) *fab {
 	cpu := 0.62
-	f := &fab{nodes: NodePlane{At: now, Min: 2, Max: 10, CPU: &cpu, Pending: []PendingPod{{Name: "fab/defender", Count: 5, MilliCPU: 500, Memory: 512 << 20}}, Interruptions: []Interruption{},
+	f := &fab{nodes: NodePlane{At: now, Min: 2, Max: 10, CPU: &cpu,
+		Pools:   []Pool{{Name: "general", Weight: 10, Nodes: 5, Spot: 5, Limits: "no limit"}, {Name: "batch", Limits: "8 node(s)", Held: "back-off for 1m30s after 2 failures"}},
+		Pending: []PendingPod{{Name: "fab/defender", Count: 5, MilliCPU: 500, Memory: 512 << 20}}, Interruptions: []Interruption{},
 		Decision: &Decision{At: now, Action: "NOOP", Reason: "COOLDOWN_UP", Detail: "92 s of 300 s since the last action", Gates: []Gate{
 			{"pending pods", "5", "> 0", true}, {"pending for", "190 s", ">= 180 s", true}, {"up-cooldown", "92 s", ">= 300 s", false}}}}}
 	for i := range 5 {
-		f.nodes.Nodes = append(f.nodes.Nodes, Node{Instance: fmt.Sprintf("i-0a%02d", i), Name: fmt.Sprintf("i-0a%02d", i), Zone: "eu-central-1" + string("ab"[i%2]), Type: "m5.large", Market: "spot",
+		f.nodes.Nodes = append(f.nodes.Nodes, Node{Instance: fmt.Sprintf("i-0a%02d", i), Name: fmt.Sprintf("i-0a%02d", i), Zone: "eu-central-1" + string("ab"[i%2]), Type: "m5.large", Market: "spot", Pool: "general",
 			State: NodeReady, Launched: now.Add(-time.Duration(i+1) * time.Hour), Pods: 8 + i, Room: 35, CostHour: 0.04})
 	}
 	f.workers = WorkerPlane{At: now, Group: "defender", Leader: "defender-0", Epoch: 3, Version: 12, Expected: 45, Keys: 2400}

@@ -19,7 +19,7 @@ type Pricer func(instanceType string, market nodes.Market) (float64, bool)
 
 // NodePlaneOf turns what the node plane saw and decided into what the page shows. price may be nil.
 func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
-	v := NodePlane{At: s.Now, Min: s.Policy.MinWorkers, Max: s.Policy.MaxWorkers, Nodes: []Node{}, Pending: []PendingPod{}, Interruptions: []Interruption{},
+	v := NodePlane{At: s.Now, Min: s.Policy.MinWorkers, Max: s.Policy.MaxWorkers, Nodes: []Node{}, Pools: poolsOf(s), Pending: []PendingPod{}, Interruptions: []Interruption{},
 		Decision: decisionOf(s), Actions: actionsOf(s)}
 	if len(v.Actions) > 0 {
 		v.Action = &v.Actions[0]
@@ -50,6 +50,7 @@ func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 			continue
 		}
 		n := nodeOf(w, s.Record, interrupted)
+		n.Pool = s.Policy.PoolOf(w.Instance.Pool)
 		if f := s.Observation.Fault(n.Instance); f.Name != "" {
 			n.Fault, n.FaultSeen, n.FaultFix = string(f.Name), f.Saw, f.Name.Fix()
 		}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,6 +50,31 @@ func TestEveryStateOfANodeHasItsName(t *testing.T) {
 	}
 	if a := v.Action; a == nil || a.Kind != "scale-down" || a.Phases[1].State != "now" || a.Phases[2].State != "now" || a.Phases[3].State != "todo" {
 		t.Errorf("action: %+v", v.Action)
+	}
+}
+
+func TestNodePlaneOf_pools(t *testing.T) {
+	p := nodes.DefaultPolicy()
+	p.Pools = []nodes.Pool{{Name: "full", Weight: 3, Limits: nodes.Limits{Nodes: 1}}, {Name: "failed"}, {Name: "away"}, {Name: "open"}}
+	in := func(pool string) func(*nodes.Worker) { return func(w *nodes.Worker) { w.Instance.Pool = pool } }
+	r := nodes.NewRecord("")
+	r.PoolStates = []nodes.PoolState{{Name: "failed", ScaleUpFailures: 2, BackoffUntilEpoch: noon.Add(90 * time.Second).Unix()}}
+	s := nodes.Snapshot{Now: noon, Policy: p, Record: r,
+		Observation: nodes.Observation{FleetKnown: true, Fleet: []nodes.Worker{worker("i-1", "a", in("full")), worker("i-2", "b", in(""))}},
+		Decision: nodes.Decision{Action: nodes.Noop, Gates: []nodes.Gate{{Name: "pool.full", Value: "1 node(s), 2 vCPU, 0 MiB"},
+			{Name: "pool.failed", Value: "0 node(s), 0 vCPU, 0 MiB; 2 failure(s) in a row"}, {Name: "pool.away", Value: "0 node(s); none of its zones has a subnet"}, {Name: "pool.open", Passed: true}}}}
+	want := []Pool{
+		{Name: "full", Weight: 3, Nodes: 1, Spot: 1, Limits: "1 node(s)", Held: "at its limit: it uses 1 node(s), 2 vCPU, 0 MiB"},
+		{Name: "failed", Limits: "no limit", Held: "back-off for 1m30s after 2 failures"},
+		{Name: "away", Limits: "no limit", Held: "none of its zones has a subnet"},
+		{Name: "open", Limits: "no limit"},
+	}
+	v := NodePlaneOf(s, nil)
+	if !slices.Equal(v.Pools, want) {
+		t.Errorf("got  %+v\nwant %+v", v.Pools, want)
+	}
+	if v.Nodes[0].Pool != "full" || v.Nodes[1].Pool != "" {
+		t.Errorf("the workers are in %q and %q", v.Nodes[0].Pool, v.Nodes[1].Pool)
 	}
 }
 

@@ -144,8 +144,9 @@ func TestQuestions(t *testing.T) {
 		opened("#/decision", says("The last action ended less than COOLDOWN_UP_SEC ago."), says("pending pods5"), says("1 node launched at 02:14:30 UTC"), says("A scale-up: at the earliest at")+` && `+says("the cooldown of a scale-up is over"), rows("gates")+`.length === 1`)
 	})
 	t.Run("which node goes and what blocks its drain", func(t *testing.T) {
-		opened("#/nodes", rows("nodes")+`[0]?.textContent.includes('goes next')`, rows("nodes")+`[1]?.querySelectorAll('td')[6].textContent === '3'`, rows("nodes")+`[1]?.textContent.includes('others go firstfab/nightly-report-0 is protected')`)
-		opened("#/nodes/i-0a01", says("a drain is blocked byfab/nightly-report-0"), rows("events")+`.length === 1`, says("workersdefender-1, defender-6, defender-11"))
+		opened("#/nodes", rows("nodes")+`[0]?.textContent.includes('goes next')`, rows("nodes")+`[1]?.querySelectorAll('td')[7].textContent === '3'`, rows("nodes")+`[1]?.textContent.includes('others go firstfab/nightly-report-0 is protected')`)
+		browser.Eventually(ctx, t, rows("pools")+`[1]?.textContent === 'batch0008 node(s)back-off for 1m30s after 2 failures' && `+rows("nodes")+`[0].textContent.includes('general')`)
+		opened("#/nodes/i-0a01", says("poolgeneral"), says("a drain is blocked byfab/nightly-report-0"), rows("events")+`.length === 1`, says("workersdefender-1, defender-6, defender-11"))
 	})
 	t.Run("which chambers alarm, why, and the trace", func(t *testing.T) {
 		opened("#/alarms", rows("alarms")+`.length === 1`)

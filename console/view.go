@@ -16,6 +16,7 @@ type NodePlane struct {
 	Min           int            `json:"min"`             // MIN_WORKERS
 	Max           int            `json:"max"`             // MAX_WORKERS
 	Nodes         []Node         `json:"nodes"`
+	Pools         []Pool         `json:"pools,omitempty"`
 	Pending       []PendingPod   `json:"pending"`
 	Action        *Action        `json:"action,omitempty"`  // that began first
 	Actions       []Action       `json:"actions,omitempty"` // all that are in progress
@@ -56,6 +57,7 @@ type Node struct {
 	Zone      string    `json:"zone"`
 	Type      string    `json:"type,omitempty"`
 	Market    string    `json:"market,omitempty"`
+	Pool      string    `json:"pool,omitempty"`
 	State     NodeState `json:"state"`
 	Launched  time.Time `json:"launched,omitzero"`
 	Pods      int       `json:"pods"`

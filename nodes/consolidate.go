@@ -83,6 +83,9 @@ func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
 	v.need(g.add(path+".no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
 	left = in.p.ConsolidatePerHour - in.r.consolidatedSince(in.now)
 	v.need(g.add(path+".budget", left, 1, left >= 1), ReasonBudget, "")
+	if windows := in.p.ConsolidateWindows; len(windows) > 0 {
+		v.need(g.add(path+".window", in.now.UTC().Format("Mon 15:04"), windows, windows.open(in.now)), ReasonWindow, "")
+	}
 	return left
 }
 

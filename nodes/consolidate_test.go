@@ -17,6 +17,12 @@ func loaded() *situation {
 	return s
 }
 
+// hourBeside is a window of the hour that begins some hours after the present one.
+func hourBeside(s *situation, hours int) Windows {
+	from := (s.now.UTC().Hour() + hours) % 24 * 60
+	return Windows{{First: 0, Last: 6, From: from, To: from + 60}}
+}
+
 func TestConsolidation(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*situation)
@@ -33,6 +39,8 @@ func TestConsolidation(t *testing.T) {
 		"not while scaling is paused":                     {pause, Noop, ""},
 		"not beyond its budget":                           {func(s *situation) { s.p.ConsolidatePerHour, s.r.ConsolidatedEpochs = 1, []int64{s.ago(3599)} }, Noop, ""},
 		"an hour later the budget is free":                {func(s *situation) { s.p.ConsolidatePerHour, s.r.ConsolidatedEpochs = 1, []int64{s.ago(3600)} }, ScaleDown, "i-1"},
+		"not outside of its windows":                      {func(s *situation) { s.p.ConsolidateWindows = hourBeside(s, 1) }, Noop, ""},
+		"within one of its windows":                       {func(s *situation) { s.p.ConsolidateWindows = append(hourBeside(s, 1), hourBeside(s, 0)...) }, ScaleDown, "i-1"},
 		"not below MIN_WORKERS":                           {func(s *situation) { s.p.MinWorkers = 4 }, Noop, ""},
 		"not to where high CPU asks for a node":           {func(s *situation) { s.metrics(0.6, 0) }, Noop, ""},
 		"unless pods have to be pending too":              {func(s *situation) { s.metrics(0.6, 0); s.p.Trigger = TriggerAll }, ScaleDown, "i-1"},

@@ -45,6 +45,7 @@ const (
 	ReasonPodsPending  Reason = "PODS_PENDING"   // CPU is low, but pods are pending
 	ReasonCooldownDown Reason = "COOLDOWN_DOWN"
 	ReasonInterruption Reason = "INTERRUPTION_OPEN"
+	ReasonWindow       Reason = "CONSOLIDATION_WINDOW" // none of CONSOLIDATE_WINDOWS is open
 	ReasonBudget       Reason = "CONSOLIDATION_BUDGET" // consolidation and drift have removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows
 	ReasonMinWorkers   Reason = "MIN_WORKERS"
 	ReasonNoTarget     Reason = "NO_TARGET"     // no worker may be taken away

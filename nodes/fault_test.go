@@ -109,7 +109,7 @@ func TestFaultAfter(t *testing.T) {
 				config:    &Config{Policy: p, Clock: moment{at: launched.Add(tt.after)}},
 				diagnosed: map[string]diagnosed{"i-1": {Diagnosis: Diagnosis{Console: tt.console}}},
 			}}
-			if got, saw := v.fault(t.Context(), w, Record{}); got != tt.want {
+			if got, saw := v.fault(t.Context(), w, &survey{}); got != tt.want {
 				t.Errorf("got %q by %q, want %q", got, saw, tt.want)
 			}
 		})

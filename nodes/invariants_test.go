@@ -67,6 +67,7 @@ type judge struct {
 	intents    map[nodes.LaunchRequest]bool
 	ready      map[string]bool
 	changed    map[string]time.Time // when readiness changed last
+	taken      map[string]time.Time // when the cloud took an instance away
 	cordoned   map[string]cordon    // by instance and claim
 	ranOut     int                  // leases so far that another actor took before they were given back
 	warned     map[string]bool      // joined workers with a Spot warning
@@ -79,7 +80,7 @@ type judge struct {
 
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
-		ready: map[string]bool{}, changed: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
+		ready: map[string]bool{}, changed: map[string]time.Time{}, taken: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
 		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
@@ -102,7 +103,7 @@ func (j *judge) entry(e *sim.Entry) {
 	case sim.Terminated:
 		j.terminated(e)
 	case sim.TakenAway:
-		j.gone[e.Instance], j.lastOut = true, e.At
+		j.gone[e.Instance], j.lastOut, j.taken[e.Instance] = true, e.At, e.At
 	case sim.Warned:
 		j.lastOut = e.At
 		if e.Facts.Joined && e.Detail == string(nodes.Warning) {
@@ -195,18 +196,28 @@ func (j *judge) pool(e *sim.Entry) {
 	if len(pool.Zones) > 0 && !slices.Contains(pool.Zones, e.Zone) {
 		j.fail(poolsOwn, "%s of pool %s is in zone %s", e.Instance, pool.Name, e.Zone)
 	}
-	alive, replacements := 0, 0
+	j.limits(e, pool)
+}
+
+// limits judges what is alive in a pool of what was launched in it. A replacement doesn't count while the worker lives that it is for.
+func (j *judge) limits(e *sim.Entry, pool nodes.Pool) {
+	used, catalog := nodes.Limits{}, poolCatalog()
 	for key, l := range j.launches {
 		if l.Request.Offering.Pool != pool.Name || j.gone[l.Instance] {
 			continue
 		}
-		alive++
-		if strings.HasPrefix(key, "int-") {
-			replacements++
+		if of, ok := strings.CutPrefix(key, "int-"); ok && !j.gone[strings.TrimSuffix(of, "/0")] {
+			continue
 		}
+		size, _ := catalog.Size(l.Request.Offering.Type)
+		used.Nodes++
+		used.CPU += int(size.MilliCPU / 1000)
+		used.Memory += size.Memory
 	}
-	if limit := pool.Limits.Nodes; limit > 0 && alive > limit+replacements && !e.Late {
-		j.fail(poolKept, "%d in %s with %s", alive, pool.Name, e.Instance)
+	limit := pool.Limits
+	passed := limit.Nodes > 0 && used.Nodes > limit.Nodes || limit.CPU > 0 && used.CPU > limit.CPU || limit.Memory > 0 && used.Memory > limit.Memory
+	if passed && !e.Late {
+		j.fail(poolKept, "%s in %s with %s", used, pool.Name, e.Instance)
 	}
 }
 
@@ -312,7 +323,9 @@ func (j *judge) cooldown(e *sim.Entry) {
 		return
 	}
 	for _, id := range own.ScaleUpInstanceIDs {
-		if (j.ready[id] && !j.gone[id]) || e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero() {
+		justChanged := e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero()
+		justTaken := e.At.Sub(j.taken[id]) < max(slack, j.s.sc.stale) && !j.taken[id].IsZero()
+		if j.ready[id] && !j.gone[id] || justChanged || justTaken {
 			ready++
 		}
 	}
@@ -382,7 +395,8 @@ func (j *judge) giveUp(id string, e *sim.Entry) {
 	}
 	down := 0
 	for other, ready := range j.ready {
-		if !ready && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
+		elsewhere := j.opened[other] || slices.ContainsFunc(e.After.Actions(), func(a nodes.ScalingAction) bool { return slices.Contains(a.ScaleUpInstanceIDs, other) })
+		if !ready && !elsewhere && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
 			down++
 		}
 	}

@@ -74,6 +74,8 @@ type Policy struct {
 	ConsolidatePerHour int
 	// Drift says that a worker that would be launched otherwise now is replaced.
 	Drift bool
+	// ConsolidateWindows are when a consolidation or drift may begin.
+	ConsolidateWindows Windows `json:",omitempty"`
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
 	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
@@ -279,6 +281,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_ACTIONS", "10", "most scaling actions in flight at a time; 1: one after the other", setting.Int(func(p *Policy) *int { return &p.MaxActions })),
 	setting.New("CONSOLIDATION", "off", "remove: a worker whose pods fit on the others is removed; replace: it may be replaced by a cheaper one; off", func(p *Policy, v string) error { p.Consolidation = Consolidation(v); return nil }),
 	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION and DRIFT within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
+	setting.New("CONSOLIDATE_WINDOWS", "", "when CONSOLIDATION and DRIFT may begin, in UTC: [DAY[-DAY] ]HH:MM-HH:MM,..., for example Mon-Fri 22:00-06:00,Sat-Sun 00:00-24:00; default always", readWindows),
 	setting.New("DRIFT", "false", "replace workers whose launch template, image, user data, labels, taints or type are not what new nodes get", setting.Bool(func(p *Policy) *bool { return &p.Drift })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),

@@ -34,6 +34,9 @@ func newPoolChooser(g *gates, in inputs, sizer PoolSizer) *poolChooser {
 	uses := PoolUses(in.p, in.o, in.r, sizer.Size)
 	for _, pool := range in.p.byWeight() {
 		a := &openPool{Pool: pool, policy: in.p.In(pool.Name), allowed: newAllowance(in.p, pool, *uses[pool.Name], sizer.Size)}
+		// A node is priced by the market in which it can be bought. A replacement by the price of Spot that the share of Spot forbids
+		// would be begun, launched nowhere and begun again, until the disruption budget is used up.
+		a.policy.Spot = a.policy.Spot && a.allowed.permitsSpot()
 		o, reach := in.o.InPool(pool)
 		a.o = o
 		types := a.allowed.fitting(a.policy.InstanceTypes)

@@ -188,6 +188,23 @@ func TestPoolOfAScaleUp(t *testing.T) {
 			t.Errorf("got %d in %q: %s %s", d.Nodes, d.Pool, d.Reason, d.Detail)
 		}
 	})
+	t.Run("a worker is replaced at the price of the market that the share of Spot leaves", func(t *testing.T) {
+		half := 50
+		for spot, want := range []nodes.Market{nodes.Spot, nodes.OnDemand} {
+			q := newPooled(with(general, func(p *nodes.Pool) { p.Name, p.InstanceTypes, p.SpotShare = nodes.DefaultPool, []string{"n"}, &half }))
+			q.p.Consolidation, q.p.ConsolidatePerHour = nodes.ConsolidationReplace, 5
+			q.o.Fleet[0].Instance.Type, q.o.Fleet[0].Node.Pods[0].Count = "dear", 1
+			if spot == 1 {
+				q.o.Fleet[1].Instance.Market = nodes.Spot
+			}
+			known := nodes.Read(0)
+			q.o.Readings = nodes.Readings{CPU: nodes.Read(0.5), CPUMin: nodes.Read(0.5), CPUMax: nodes.Read(0.5), Pending: known, PendingMin: known, PendingMax: known}
+			d := q.decide()
+			if len(d.Replaces) != 1 || d.Replaces[0] != "i-0" || d.Wanted[0].Market != want {
+				t.Errorf("with %d Spot worker(s): %s %s replaces %v by %+v, want i-0 by one of %s", spot, d.Action, d.Detail, d.Replaces, d.Wanted, want)
+			}
+		}
+	})
 	t.Run("every pool has a gate", func(t *testing.T) {
 		d := newPooled(general, batch).wait(1, "", 1000).decide()
 		for _, name := range []string{"pool.general", "pool.batch"} {

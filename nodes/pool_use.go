@@ -146,9 +146,11 @@ func (a allowance) holds(instanceType string) bool {
 
 // permits reports whether an offering stays within the limits and the share of Spot.
 func (a allowance) permits(o Offering) bool {
-	tooMuchSpot := o.Market == Spot && 100*(a.use.Spot+1) > a.share*(a.use.Nodes+1)
-	return a.holds(o.Type) && !tooMuchSpot
+	return a.holds(o.Type) && (o.Market != Spot || a.permitsSpot())
 }
+
+// permitsSpot reports whether one more Spot instance stays within the share of Spot.
+func (a allowance) permitsSpot() bool { return 100*(a.use.Spot+1) <= a.share*(a.use.Nodes+1) }
 
 // fitting returns the types of which one more stays within the limits.
 func (a allowance) fitting(types []string) []string {

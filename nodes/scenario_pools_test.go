@@ -15,14 +15,16 @@ import (
 var batchTaint = nodes.Taint{Key: "batch", Value: "true", Effect: "NoSchedule"}
 
 // poolCatalog has machines as the simulator's: two cores and 8 GiB.
-func poolCatalog() *fit.Fit {
+func poolCatalog() *fit.Fit { return fit.New(fit.Config{Catalog: poolTypes(), MemoryOverhead: 1e-9}) }
+
+func poolTypes() fit.Catalog {
 	c := fit.Catalog{}
 	for name, usd := range map[string]float64{"m": 0.10, "n": 0.08, "dear": 0.50} {
 		c[name] = fit.InstanceType{Name: name, VCPU: 2, MemoryMiB: 8 << 10, OnDemand: usd, Spot: usd / 2, Arch: "amd64"}
 	}
 	c["arm"] = fit.InstanceType{Name: "arm", VCPU: 2, MemoryMiB: 8 << 10, OnDemand: 0.05, Spot: 0.02, Arch: "arm64"}
 	c["big"] = fit.InstanceType{Name: "big", VCPU: 4, MemoryMiB: 16 << 10, OnDemand: 0.20, Spot: 0.10, Arch: "amd64"}
-	return fit.New(fit.Config{Catalog: c, MemoryOverhead: 1e-9})
+	return c
 }
 
 // generalAndBatch are two pools: one for every pod, and one that only batch pods may use, of two nodes at most.

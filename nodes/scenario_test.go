@@ -28,9 +28,10 @@ type scenario struct {
 	// tolerated is what the general rest rule does not hold for.
 	region    func(*sim.Options)
 	appraiser nodes.Appraiser
-	deaf      bool // workers can't be asked to hand over in time
-	nodeless  int  // instances without a node that nobody may touch
-	outage    bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
+	deaf      bool          // workers can't be asked to hand over in time
+	nodeless  int           // instances without a node that nobody may touch
+	stale     time.Duration // how old an observation may be by which an action is completed; 0: slack
+	outage    bool          // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.

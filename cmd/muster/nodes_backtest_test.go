@@ -65,6 +65,31 @@ func TestBacktestGivesTheSameJSONForTheSameSeed(t *testing.T) {
 	}
 }
 
+func TestBacktestPlaysThePoolsOfTheSettingsFile(t *testing.T) {
+	t.Parallel()
+	trace, dir := traceFile(t), t.TempDir()
+	settings := func(types string) string {
+		path := filepath.Join(dir, types+".yaml")
+		text := "SIZING: fit\npools:\n  - {name: first, weight: 1, instanceTypes: [" + types + "], limits: {nodes: 1}}\n  - {name: second, instanceTypes: [m6i.8xlarge]}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	code, out, errs := muster("nodes", "backtest", "--trace", trace, "--min-workers", "1", "--config", settings("m6i.4xlarge"))
+	if code != command.ExitOK {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	for _, want := range []string{"pool first, node-hours", "pool second, node-hours", "instance types   m6i.4xlarge, m6i.8xlarge"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if code, _, errs := muster("nodes", "backtest", "--trace", trace, "--config", settings("m99.large")); code != command.ExitUsage || !strings.Contains(errs, "m99.large") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
 func TestBacktestSaysWhatIsWrongAndHowToFixIt(t *testing.T) {
 	t.Parallel()
 	trace := traceFile(t)

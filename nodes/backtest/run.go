@@ -47,13 +47,14 @@ type Result struct {
 	Sizing    string    `json:"sizing"`
 	Settings  []Changed `json:"settings,omitempty"` // of a sweep
 
-	Pods     Pods    `json:"pods"`
-	Waiting  Waiting `json:"waitingSeconds"`
-	Nodes    Nodes   `json:"nodes"`
-	Actions  Actions `json:"actions"`
-	Ticks    int     `json:"ticks"`
-	Errors   int     `json:"errors"` // of ticks
-	FirstErr string  `json:"firstError,omitempty"`
+	Pods     Pods         `json:"pods"`
+	Waiting  Waiting      `json:"waitingSeconds"`
+	Nodes    Nodes        `json:"nodes"`
+	Pools    []PoolResult `json:"pools,omitempty"` // of Nodes, by pool
+	Actions  Actions      `json:"actions"`
+	Ticks    int          `json:"ticks"`
+	Errors   int          `json:"errors"` // of ticks
+	FirstErr string       `json:"firstError,omitempty"`
 
 	Series []Sample `json:"-"` // for the chart
 	Needed []Step   `json:"-"` // nodes with perfect foresight, for the chart
@@ -131,11 +132,10 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if c.Boot == 0 {
 		c.Boot = 90 * time.Second
 	}
-	types, err := c.Catalog.Only(c.Policy.InstanceTypes)
-	if err != nil {
+	if err := c.Check(c.Policy); err != nil {
 		return Result{}, err
 	}
-	r := newRun(c, types)
+	r := newRun(c)
 	if r.pods, r.out.Pods.Carried = c.Trace.Cut(c.Window); len(r.pods) == 0 {
 		return Result{}, errors.New("no pod of the trace is in the window: choose another one by --from and --to")
 	}
@@ -146,11 +146,21 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return r.out, nil
 }
 
+// Check reports what of a policy the trace or the table of instance types does not know.
+func (c Config) Check(p nodes.Policy) error {
+	ps := newPools(p)
+	if _, err := c.Catalog.Only(ps.types()); err != nil {
+		return err
+	}
+	return ps.check(c.Trace.Pods)
+}
+
 // run is one run in progress.
 type run struct {
 	c         Config
 	fit       *fit.Fit
 	types     map[string]fit.InstanceType
+	pools     pools
 	simulator *sim.Simulator
 	start     time.Time
 	pods      []Pod
@@ -170,18 +180,19 @@ type fate struct {
 type life struct {
 	typ    string
 	market nodes.Market
+	pool   string
 	since  time.Time
 }
 
-func newRun(c Config, types []fit.InstanceType) *run {
-	r := &run{c: c, types: map[string]fit.InstanceType{}, index: map[string]int{}, running: map[string]life{}}
-	for _, t := range types {
-		r.types[t.Name] = t
+func newRun(c Config) *run {
+	r := &run{c: c, types: map[string]fit.InstanceType{}, pools: newPools(c.Policy), index: map[string]int{}, running: map[string]life{}}
+	for _, name := range r.pools.types() {
+		r.types[name] = c.Catalog[name]
 	}
 	p := c.Policy
 	r.fit = fit.New(fit.Config{Catalog: c.Catalog, Zones: c.Zones, Labels: p.NodeLabels, Taints: p.NodeTaints, MaxPods: p.NodeMaxPods})
 	day := func(d time.Duration) float64 { return d.Hours() / 24 }
-	r.out = Result{Trace: c.Trace.Name, From: day(c.Window.From), To: day(c.Window.To), Types: p.InstanceTypes, Max: p.MaxWorkers, Seed: c.Seed,
+	r.out = Result{Trace: c.Trace.Name, From: day(c.Window.From), To: day(c.Window.To), Types: r.pools.types(), Max: p.MaxWorkers, Seed: c.Seed,
 		SpotShare: c.SpotShare, Sizing: string(p.Sizing), Nodes: Nodes{ByType: map[string]float64{}}}
 	return r
 }
@@ -193,7 +204,7 @@ func (r *run) play(ctx context.Context) error {
 	client := r.simulator.Client("backtest", nil)
 	reconciler, err := nodes.New(nodes.Config{
 		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: nowhere{},
-		Clock: r.simulator.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit, Appraiser: r.fit,
+		Clock: r.simulator.Clock(), Templates: r.pools.templates(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit, Appraiser: r.fit,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
 	if err != nil {
@@ -240,7 +251,7 @@ func (r *run) sizer() nodes.Sizer {
 // makeWorld builds the cluster as it is when the window begins, MIN_WORKERS nodes of the most wanted type, and lets the pods come.
 func (r *run) makeWorld() {
 	p := r.c.Policy
-	first := p.InstanceTypes[0]
+	first := r.pools.first()
 	var workers []string
 	for i := range p.MinWorkers {
 		workers = append(workers, r.c.Zones[i%len(r.c.Zones)])
@@ -248,7 +259,8 @@ func (r *run) makeWorld() {
 	r.start = time.Unix(1730001600, 0).UTC()
 	random := rand.New(rand.NewPCG(r.c.Seed, 0))
 	r.simulator = sim.New(sim.Options{
-		Policy: p, Start: r.start, Zones: r.c.Zones, Workers: workers, WorkerType: first, Visible: 2 * time.Second,
+		Policy: p, Start: r.start, Zones: r.c.Zones, Workers: workers, Visible: 2 * time.Second,
+		WorkerType: first.InstanceTypes[0], WorkerPool: first.Pool, WorkerGets: joinsOf(first), Joins: r.pools.joins(),
 		Capacity: func(typ string) nodes.Resources { return r.fit.Allocatable(r.types[typ]) },
 		BootOf: func(string) time.Duration {
 			return time.Duration(float64(r.c.Boot) * (1 + r.c.Spread*(random.Float64()*2-1)))
@@ -262,7 +274,7 @@ func (r *run) makeWorld() {
 			name = fmt.Sprintf("%s-again-%d", name, i)
 		}
 		r.index[name] = i
-		r.simulator.AddPodLater(pod.Created, sim.PodSpec{Name: name, MilliCPU: pod.MilliCPU, Memory: pod.Memory, Runs: pod.Runs}, pod.Withdrawn)
+		r.simulator.AddPodLater(pod.Created, r.pools.spec(name, pod), pod.Withdrawn)
 	}
 }
 
@@ -271,16 +283,19 @@ func (r *run) watch(e sim.Entry) {
 	switch e.Kind {
 	case sim.Joined: // also the initial workers, which were never launched
 		if _, known := r.running[e.Instance]; !known && e.Instance != "i-001" {
-			market := nodes.OnDemand
-			if r.c.Policy.Spot {
+			first, market := r.pools.first(), nodes.OnDemand
+			if first.Spot {
 				market = nodes.Spot
 			}
-			r.running[e.Instance] = life{r.c.Policy.InstanceTypes[0], market, r.start}
+			r.running[e.Instance] = life{first.InstanceTypes[0], market, first.Pool, r.start}
+			r.pools.began(first.Pool)
 		}
 	case sim.Launched:
 		o := e.Request.Offering
-		r.running[e.Instance] = life{o.Type, o.Market, e.At}
+		r.running[e.Instance] = life{o.Type, o.Market, o.Pool, e.At}
 		r.out.Actions.Launched++
+		r.pools.began(o.Pool)
+		r.pools.launched(o.Pool)
 	case sim.Terminated:
 		r.ended(e.Instance, e.At)
 		r.out.Actions.Terminated++
@@ -319,7 +334,9 @@ func (r *run) ended(id string, at time.Time) {
 	hours := at.Sub(l.since).Hours()
 	r.out.Nodes.Hours += hours
 	r.out.Nodes.ByType[l.typ] += hours
-	r.out.Nodes.Cost += hours * r.price(r.types[l.typ], l.market)
+	usd := hours * r.price(r.types[l.typ], l.market)
+	r.out.Nodes.Cost += usd
+	r.pools.ended(l.pool, hours, usd)
 }
 
 // price returns what an hour costs: by the share of Spot, or as it was launched.
@@ -351,8 +368,7 @@ func (r *run) account() {
 			o.Withdrawn++
 			continue
 		}
-		ask := []nodes.Pod{{Name: p.Name, Requests: nodes.Resources{MilliCPU: p.MilliCPU, Memory: p.Memory}}}
-		if why := r.fit.Screen(r.c.Policy, nodes.Observation{Pending: ask})[0].NeverFit; why != "" {
+		if why := r.pools.never(r.fit, r.pools.asked(p)); why != "" {
 			o.NeverFit++
 			o.Example = p.Name + ": " + why
 		} else {
@@ -360,6 +376,7 @@ func (r *run) account() {
 		}
 	}
 	slices.Sort(waits)
+	r.out.Pools = r.pools.results()
 	r.out.Waiting = percentiles(waits)
 }
 
@@ -440,8 +457,7 @@ func (r *run) foresee() {
 	var changes []change
 	length := r.c.Window.Length()
 	for _, p := range r.pods {
-		ask := []nodes.Pod{{Requests: nodes.Resources{MilliCPU: p.MilliCPU, Memory: p.Memory}}}
-		if p.Withdrawn > 0 || r.fit.Screen(r.c.Policy, nodes.Observation{Pending: ask})[0].NeverFit != "" {
+		if p.Withdrawn > 0 || r.pools.never(r.fit, r.pools.asked(p)) != "" {
 			continue
 		}
 		changes = append(changes, change{p.Created, p.MilliCPU, p.Memory, 1}, change{min(p.end(), length), -p.MilliCPU, -p.Memory, -1})
@@ -450,13 +466,9 @@ func (r *run) foresee() {
 	var types []fit.InstanceType
 	var largest nodes.Resources
 	cheapest := math.Inf(1)
-	for _, name := range r.c.Policy.InstanceTypes {
+	for _, name := range r.pools.types() {
 		t := r.types[name]
-		market := nodes.OnDemand
-		if r.c.Policy.Spot {
-			market = nodes.Spot
-		}
-		t.OnDemand = r.price(t, market)
+		t.OnDemand = r.pools.least(t, r.price)
 		types = append(types, t)
 		a := r.fit.Allocatable(t)
 		largest.MilliCPU, largest.Memory = max(largest.MilliCPU, a.MilliCPU), max(largest.Memory, a.Memory)

@@ -104,6 +104,7 @@ func (t table) writeMeasurements() {
 	t.row("cost, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.Cost) })
 	t.row("perfect foresight, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.BoundCost) })
 
+	t.writePools()
 	t.number("most nodes", func(r Result) int { return r.Nodes.Most })
 	t.number("scale-ups", func(r Result) int { return r.Actions.ScaleUps })
 	t.number("failed", func(r Result) int { return r.Actions.ScaleUpsFailed })
@@ -118,6 +119,17 @@ func (t table) writeMeasurements() {
 	t.number("evicted", func(r Result) int { return r.Pods.Evicted })
 	t.number("ticks", func(r Result) int { return r.Ticks })
 	t.number("ticks with errors", func(r Result) int { return r.Errors })
+}
+
+// writePools writes what each pool of the first result came to in all of them.
+func (t table) writePools() {
+	for i, p := range t.results[0].Pools {
+		of := func(r Result) PoolResult { return r.Pools[i] }
+		t.row("pool "+p.Name+", node-hours", func(r Result) string { return fmt.Sprintf("%.1f", of(r).Hours) })
+		t.row("cost, USD", func(r Result) string { return fmt.Sprintf("%.2f", of(r).Cost) })
+		t.number("most nodes", func(r Result) int { return of(r).Most })
+		t.number("nodes launched", func(r Result) int { return of(r).Launched })
+	}
 }
 
 // writeNotes writes what has no place in the columns: the hours of each type, errors and examples.

@@ -25,6 +25,7 @@ type Pod struct {
 	// Withdrawn is when its owner took it away, for a pod that never ran when it was recorded. How long it would have run nobody
 	// knows; here too it is gone by then. 0: it ran.
 	Withdrawn time.Duration
+	Pool      string // that it is for; "": it says nothing
 
 	carried bool // was there before the window
 }
@@ -67,7 +68,8 @@ func (e *TraceError) Error() string {
 var traceColumns = []string{"name", "cpu_milli", "memory_mib", "num_gpu", "creation_time", "deletion_time", "scheduled_time"}
 
 // ReadTrace reads a trace in the format of Alibaba's cluster-trace-gpu-v2023: comma-separated values whose first line names the
-// columns, one pod per line; times in seconds, scheduled_time empty if the pod never ran; num_gpu may be absent. The error is
+// columns, one pod per line; times in seconds, scheduled_time empty if the pod never ran; num_gpu may be absent. A column pool, which is
+// ours, names the pool of POOLS whose labels a pod selects and whose taints it tolerates. The error is
 // a *TraceError for the first thing that is wrong.
 func ReadTrace(name string, r io.Reader) (Trace, error) {
 	in := csv.NewReader(r)
@@ -154,6 +156,9 @@ func readPod(name string, line int, row []string, at map[string]int) (Pod, error
 	}
 	if p.Name == "" {
 		bad("name", "it is empty")
+	}
+	if i, ok := at["pool"]; ok {
+		p.Pool = strings.TrimSpace(row[i])
 	}
 	deleted := seconds("deletion_time")
 	if strings.TrimSpace(row[at["scheduled_time"]]) == "" {

@@ -109,6 +109,9 @@ func waitingEnds(s nodes.Snapshot) []time.Time {
 	for _, at := range r.ConsolidatedEpochs {
 		end(at, time.Hour)
 	}
+	if p.Consolidation != nodes.ConsolidationOff {
+		out = append(out, p.ConsolidateWindows.Openings(s.Now)...)
+	}
 	for _, skip := range r.SkipList {
 		end(skip.UntilEpoch, 0)
 	}

@@ -248,6 +248,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonPodsPending:     "CPU is low, but pods are pending.",
 		nodes.ReasonCooldownDown:    "The last action ended less than COOLDOWN_DOWN_SEC ago.",
 		nodes.ReasonInterruption:    "A worker is being interrupted; no other is taken away meanwhile.",
+		nodes.ReasonWindow:          "None of CONSOLIDATE_WINDOWS is open.",
 		nodes.ReasonBudget:          "CONSOLIDATION and DRIFT have removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows.",
 		nodes.ReasonMinWorkers:      "A scale-down would leave fewer workers than MIN_WORKERS.",
 		nodes.ReasonNoTarget:        "No worker may be taken away.",

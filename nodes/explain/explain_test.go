@@ -387,6 +387,32 @@ func TestAScaleDownSaysWhatRemovingANodeCosts(t *testing.T) {
 	}
 }
 
+// TestAConsolidationIsForeseenForTheOpeningOfItsWindow: until then nothing happens, and the gate says so.
+func TestAConsolidationIsForeseenForTheOpeningOfItsWindow(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC) // a Monday
+	p := nodes.DefaultPolicy()
+	p.Consolidation, p.ConsolidateWindows = nodes.ConsolidationRemove, nodes.Windows{{First: time.Monday, Last: time.Friday, From: 22 * 60, To: 6 * 60}}
+	o := nodes.Observation{FleetKnown: true, Readings: readings(0.4, 0)}
+	for _, id := range []string{"i-1", "i-2", "i-3", "i-4"} {
+		o.Fleet = append(o.Fleet, nodes.Worker{Instance: nodes.Instance{ID: id, State: nodes.StateRunning, Zone: "a", ActionID: "up-1"},
+			Node: &nodes.Node{NodeRef: nodes.NodeRef{Name: id}, Ready: true, Allocatable: nodes.Resources{MilliCPU: 4000, Memory: 8 << 30, Pods: 50}}})
+	}
+	r := nodes.NewRecord("")
+	s := nodes.Snapshot{Now: now, Policy: p, Observation: o, Record: r, Decision: nodes.Decide(p, o, r, now)}
+	if d := s.Decision; d.Action != nodes.Noop {
+		t.Fatalf("%s %s outside of the window", d.Action, d.Reason)
+	}
+	then := explain.Ahead(nodes.Decider{}, s).Then
+	if then == nil || !then.At.Equal(now.Add(12*time.Hour)) || then.Decision.Reason != nodes.ReasonConsolidates {
+		t.Errorf("foreseen is %+v, want a consolidation at 22:00", then)
+	}
+	var b strings.Builder
+	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Outlook{}); err != nil || !strings.Contains(b.String(), "Mon 10:00") || !strings.Contains(b.String(), "Mon-Fri 22:00-06:00") {
+		t.Errorf("%v: the window is not named:\n%s", err, b.String())
+	}
+}
+
 // TestExplainShowsWorkersThatAreNotReady: with what happens to each.
 func TestExplainShowsWorkersThatAreNotReady(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)

@@ -32,6 +32,8 @@ type Joins struct {
 type hardware struct {
 	workerType string
 	workerHash string
+	workerPool string
+	workerGets Joins
 	capacity   func(typ string) nodes.Resources
 	bootOf     func(instance string) time.Duration
 }
@@ -74,7 +76,11 @@ func (f *fleet) addReady(in nodes.Instance) string {
 
 // addWorker adds a Ready, hand-made Spot worker.
 func (f *fleet) addWorker(zone string, launched time.Time) string {
-	return f.addReady(nodes.Instance{Type: f.hardware.workerType, Zone: zone, Market: nodes.Spot, LaunchedAt: launched, TemplateHash: f.hardware.workerHash})
+	h := f.hardware
+	id := f.addReady(nodes.Instance{Type: h.workerType, Zone: zone, Market: nodes.Spot, Pool: h.workerPool, LaunchedAt: launched, TemplateHash: h.workerHash})
+	n := f.nodeOf(id)
+	n.Labels, n.Taints, n.keeps = h.workerGets.Labels, h.workerGets.Taints, h.workerGets.Taints
+	return id
 }
 
 // boot lets a launched instance come up.

@@ -22,6 +22,8 @@ type Options struct {
 
 	WorkerType string                              // of the workers that are there; "": t3.large
 	WorkerHash string                              // template hash of the workers that are there; "": they have none
+	WorkerPool string                              // that they were launched in; "": none
+	WorkerGets Joins                               // what their user data gave them
 	Capacity   func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
 	BootOf     func(instance string) time.Duration // how long a new instance takes to become Ready; nil or 0: Boot
 
@@ -57,7 +59,7 @@ func (o Options) hardware() hardware {
 	if o.BootOf != nil {
 		bootOf = func(id string) time.Duration { return cmp.Or(o.BootOf(id), o.Boot) }
 	}
-	return hardware{workerType: o.WorkerType, workerHash: o.WorkerHash, capacity: o.Capacity, bootOf: bootOf}
+	return hardware{workerType: o.WorkerType, workerHash: o.WorkerHash, workerPool: o.WorkerPool, workerGets: o.WorkerGets, capacity: o.Capacity, bootOf: bootOf}
 }
 
 // state is everything that is simulated, under one lock: a caller holds mu while it uses a part. Each part owns its fields; a part above uses

@@ -42,7 +42,8 @@ func New() *cobra.Command {
 			"and the times they ran are the trace's; GPUs are ignored. Decisions and transactions\n" +
 			"are those of production, cloud and cluster are simulated, on virtual time.\n\n" +
 			"A trace is a CSV file with the columns name, cpu_milli, memory_mib, creation_time,\n" +
-			"deletion_time and scheduled_time (seconds; scheduled_time empty if the pod never ran).\n\n" +
+			"deletion_time and scheduled_time (seconds; scheduled_time empty if the pod never ran).\n" +
+			"With POOLS, a column pool names the pool that a pod is for.\n\n" +
 			"Without INSTANCE_TYPES it takes c6i, m6i and r6i from 16 to 128 vCPUs, the one first that\n" +
 			"runs every pod, and without MAX_WORKERS 100. With perfect foresight means: every pod runs\n" +
 			"from its creation, nodes come and go in no time and are filled without gaps.",
@@ -99,10 +100,7 @@ func (b flags) run(ctx context.Context, n *nodes.Command) error {
 		return wrong(err)
 	}
 	for _, k := range combinations {
-		if len(k.Policy.Pools) > 0 {
-			return wrong(errors.New("POOLS is set: a backtest plays one kind of nodes, by INSTANCE_TYPES; leave POOLS out"))
-		}
-		if _, err := c.Catalog.Only(k.Policy.InstanceTypes); err != nil {
+		if err := c.Check(k.Policy); err != nil {
 			return wrong(err)
 		}
 	}
