@@ -85,7 +85,7 @@ func TestConsole(t *testing.T) {
 			})
 		})
 		browser.Eventually(ctx, t, healthText+`.includes('11 of 12 workers')`)
-		browser.Eventually(ctx, t, `/failed 1\ds ago: connection gone/.test(`+tile("defender-4")+`?.textContent)`)
+		browser.Eventually(ctx, t, `/failed (\d\ds|\d+m\d\ds) ago: connection gone/.test(`+tile("defender-4")+`?.textContent)`)
 		browser.Eventually(ctx, t, `[...document.querySelectorAll('[data-worker]')].map((x) => x.dataset.worker).join() === [...Array(12).keys()].map((i) => 'defender-' + i).join()`)
 		browser.Eventually(ctx, t, severityOf+` === 'critical' && `+findings+`.includes('1 worker failed: defender-4')`)
 		browser.Eventually(ctx, t, `document.title.includes('1 worker failed: defender-4')`)

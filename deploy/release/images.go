@@ -95,9 +95,13 @@ func goCommand(ctx context.Context, dir string, args ...string) (string, error) 
 func programsOf(image []byte, name string) ([]*buildinfo.BuildInfo, error) {
 	var infos []*buildinfo.BuildInfo
 	err := eachFile(bytes.NewReader(image), func(path string, blob []byte) error {
+		compressed := bytes.HasPrefix(blob, []byte{0x1f, 0x8b}) // by gzip: an index, a manifest and a configuration are not
+		if !strings.HasPrefix(path, "blobs/") || !compressed {
+			return nil
+		}
 		layer, err := gzip.NewReader(bytes.NewReader(blob))
-		if !strings.HasPrefix(path, "blobs/") || err != nil {
-			return nil // an index, a manifest or a configuration
+		if err != nil {
+			return err
 		}
 		return eachFile(layer, func(path string, program []byte) error {
 			if path != name {
