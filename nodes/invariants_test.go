@@ -351,7 +351,7 @@ func (j *judge) budget(e *sim.Entry) {
 	for range workers {
 		j.merged = append(j.merged, e.At)
 	}
-	j.merged = slices.DeleteFunc(j.merged, func(at time.Time) bool { return e.At.Sub(at) >= time.Hour })
+	j.merged = slices.DeleteFunc(j.merged, func(at time.Time) bool { return e.At.Sub(at) >= time.Hour-time.Second }) // the record keeps whole seconds
 	if workers > 0 && len(j.merged) > j.s.policy.ConsolidatePerHour {
 		j.fail(budgetKept, "%d within an hour", len(j.merged))
 	}

@@ -196,7 +196,7 @@ func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
 	switch {
 	case w.Node == nil:
 		return false, m.giveBack(ctx, r, "its node is not there any more")
-	case w.Node.Ready:
+	case w.Node.Ready || m.now().Sub(w.Node.notReadySince(m.now())) < m.config.Policy.NotReadyFor: // it is or was Ready meanwhile
 		return false, m.giveBack(ctx, r, "")
 	}
 	h, _ := newHealth(m.config.Policy, s.fleet(), m.state.record, m.now())

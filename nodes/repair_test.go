@@ -119,3 +119,23 @@ func TestDecisionTellsOfWorkersThatAreNotReady(t *testing.T) {
 		t.Errorf("%s %q, %+v", d.Reason, d.Detail, d.Unhealthy)
 	}
 }
+
+// TestRepairStartsAgainWhenAWorkerWasReady: a worker that is Ready for a moment while its removal is under way, and then no longer, has
+// not been without it for NOT_READY_TIMEOUT_SEC.
+func TestRepairStartsAgainWhenAWorkerWasReady(t *testing.T) {
+	s := newSet(t, "abab", func(c *nodes.Config) { c.Policy.NotReadyFor = 3 * time.Minute })
+	s.Flap(w1, time.Second, 200*time.Second)
+	s.Flap(w1, 210*time.Second, time.Hour)
+	at := func(d time.Duration) { s.Advance(start.Add(d).Sub(s.Clock().Now())) }
+	stalled := &stalls{call: "cluster.Cordon", then: func() { at(215 * time.Second) }}
+	at(185 * time.Second)
+	_, _ = s.starts(t, "A", stalled, nil).Tick(t.Context())
+	if !stalled.done {
+		t.Fatal("no removal began")
+	}
+	at(230 * time.Second)
+	_, _ = s.starts(t, "B", nil, nil).Tick(t.Context())
+	if n := s.count(sim.Terminated); n > 0 {
+		t.Errorf("it was terminated, %s after it was Ready", s.Clock().Now().Sub(start)-210*time.Second)
+	}
+}
