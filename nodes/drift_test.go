@@ -84,6 +84,8 @@ func TestDrift(t *testing.T) {
 		"not during an interruption":             {func(s *situation) { s.o.Interruptions = []Interruption{{InstanceID: "i-4"}} }, Noop, ReasonInterruption, ""},
 		"not while scaling is paused":            {pause, Noop, ReasonPaused, ""},
 		"not beyond the disruption budget":       {func(s *situation) { s.p.ConsolidatePerHour, s.r.ConsolidatedEpochs = 1, []int64{s.ago(3599)} }, Noop, ReasonBudget, ""},
+		"not outside of the windows":             {func(s *situation) { s.p.ConsolidateWindows = hourBeside(s, 1) }, Noop, ReasonWindow, ""},
+		"within one of the windows":              {func(s *situation) { s.p.ConsolidateWindows = hourBeside(s, 0) }, ScaleUp, ReasonDrift, "i-2"},
 		"an hour later the budget is free":       {func(s *situation) { s.p.ConsolidatePerHour, s.r.ConsolidatedEpochs = 1, []int64{s.ago(3600)} }, ScaleUp, ReasonDrift, "i-2"},
 		"not without room for both":              {func(s *situation) { s.p.MaxWorkers = 4 }, Noop, ReasonMaxWorkers, ""},
 		"also at MIN_WORKERS":                    {func(s *situation) { s.p.MinWorkers = 4 }, ScaleUp, ReasonDrift, "i-2"},
