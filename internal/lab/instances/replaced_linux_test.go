@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/internal/lab"
@@ -105,7 +105,7 @@ func (f *fleet) look(t *testing.T, r *faultRig) error {
 // evictions are the pods that the eviction API took from each node.
 type evictions struct {
 	mu   sync.Mutex
-	from map[string]int
+	from map[types.UID]string // node, by pod
 }
 
 // watchEvictions counts evictions until the end of the test. A drain lasts a tick, so looking after each one would miss them.
@@ -115,7 +115,7 @@ func (r *faultRig) watchEvictions(t *testing.T) *evictions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &evictions{from: map[string]int{}}
+	e := &evictions{from: map[types.UID]string{}}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for change := range pods.ResultChan() {
@@ -123,9 +123,9 @@ func (r *faultRig) watchEvictions(t *testing.T) *evictions {
 			evicted := ok && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 				return c.Type == corev1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI"
 			})
-			if evicted && change.Type == watch.Deleted {
+			if evicted {
 				e.mu.Lock()
-				e.from[p.Spec.NodeName]++
+				e.from[p.UID] = p.Spec.NodeName
 				e.mu.Unlock()
 			}
 		}
@@ -142,8 +142,10 @@ func (e *evictions) took(from ...string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
-	for _, node := range from {
-		n += e.from[node]
+	for _, node := range e.from {
+		if slices.Contains(from, node) {
+			n++
+		}
 	}
 	return n
 }
