@@ -561,8 +561,9 @@ func TestHost_definitions(t *testing.T) {
 			e.waitFor(func() bool { return asked() >= 3 })
 			r.reported(Disconnected, want)
 			r.stop()
-			if got := r.all(Disconnected); len(got) != 1 {
-				t.Errorf("it is reported %d times: %q", len(got), got)
+			// On a busy machine a connection may fail for another reason in between, which is reported, too.
+			if got := r.all(Disconnected); len(slices.Compact(slices.Clone(got))) != len(got) {
+				t.Errorf("a reason is reported again while it is the same: %q", got)
 			}
 		})
 	}
