@@ -83,8 +83,7 @@ func brokenVariants() []brokenVariant {
 		{"a drifted worker terminated without its mark", onStore(noMark), "drifted workers", markedFirst},
 		{"a replacement of a drifted worker that nobody writes down", onStore(noIntent), "drifted workers", intentFirst},
 		{"drift whatever was begun within the hour", onStore(upBudgetUnseen), "drift within its budget", budgetKept},
-		{"another node for each try at a drifted worker", onStore(culpritForgotten), "a drifted worker whose drain fails", asExpected},
-		{"drifted instances that nobody counts for their pool", onCloud(cloudHooks{listed: poolsUntold}), "drifted workers of a pool at its limit", asExpected},
+		{"another node for each try at a drifted worker", onStore(culpritForgotten), "a drifted worker whose drain fails", atRest},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
