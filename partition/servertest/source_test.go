@@ -355,6 +355,10 @@ func TestSourceLost(t *testing.T) {
 		"the consumer of the source": func(js jetstream.JetStream, ctx context.Context) error {
 			return js.DeleteConsumer(ctx, "history", "muster-worker")
 		},
+		// The stream knows what it has copied, unless it is new, too.
+		"both at once": func(js jetstream.JetStream, ctx context.Context) error {
+			return errors.Join(js.DeleteStream(ctx, "jobs"), js.DeleteConsumer(ctx, "history", "muster-worker"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
