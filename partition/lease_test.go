@@ -99,6 +99,35 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 			t.Error("it is invalid after a renewal that began later")
 		}
 	})
+	t.Run("after a renewal that began before, the next one begins at once", func(t *testing.T) {
+		t.Parallel()
+		m, _ := joinedMachine(t)
+		var renewals []time.Time
+		step := func(at time.Time, in input) {
+			for _, e := range m.step(at, in) {
+				if kv, is := e.(kvEffect); is && kv.purpose == forLeaseRenewal {
+					renewals = append(renewals, at)
+				}
+			}
+		}
+
+		// The servers answer nothing for a moment longer than the grace, the renewal that is
+		// under way meanwhile included.
+		due := m.membership.due
+		answers(m, due)
+		step(due, tickInput{})
+		lost := due.Add(m.cfg.Lease.SuspicionGrace)
+		step(lost, tickInput{})
+		if len(renewals) != 1 || m.lease.valid {
+			t.Fatalf("%d renewals have begun and the lease is valid: %t", len(renewals), m.lease.valid)
+		}
+
+		back := lost.Add(time.Millisecond)
+		step(back, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: m.self.ID, start: due}, gotRev: m.membership.rev + 1})
+		if len(renewals) != 2 || !renewals[1].Equal(back) {
+			t.Errorf("renewals began at %v: the worker stands still until %v although the servers answered at %v", renewals, m.membership.due, back)
+		}
+	})
 }
 
 // TestALeaseOfAnEarlierClaimIsIgnored: a replica that is behind may show a leader the

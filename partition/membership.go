@@ -208,10 +208,14 @@ func (s *membership) leaseRenewed(in kvInput) {
 		if s.lease.ranOut(s.now, &s.cfg) {
 			// The servers may be about to remove it, with the lease that ran out.
 			s.lease.discount(s.now)
-			s.due = s.now
 		}
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
+		if s.lease.doubts(in.start) {
+			// Nothing begins here before a renewal that proves more, so it can't wait for
+			// a whole Heartbeat.
+			s.due = s.now
+		}
 		if every := s.cfg.Lease.checkEvery(); every == rareCheck {
 			s.pingDue = later(s.pingDue, in.start.Add(every)) // it was a round trip as well
 		}

@@ -80,6 +80,7 @@ func (c *simChecker) fail(name, format string, args ...any) {
 //
 // roster: what a leader counts along is what it would find by looking at every worker.
 // one-owner: at most one worker that trusts its lease works on a slot.
+// stands-still: a worker whose lease is not valid is about to renew it.
 func (c *simChecker) stepped(w *simWorker) {
 	if crowd := c.s.crowd; crowd != nil && !crowd.looksNow() {
 		return
@@ -88,6 +89,7 @@ func (c *simChecker) stepped(w *simWorker) {
 		c.fail("roster", "%v: %v", w, err)
 	}
 	c.standsBy(w)
+	c.standsStill(w)
 	if c.forgotten {
 		return
 	}
@@ -105,6 +107,20 @@ func (c *simChecker) stepped(w *simWorker) {
 				c.holders[slot] = o
 			}
 		}
+	}
+}
+
+// standsStill checks that a worker that works on nothing, since its lease is not valid, doesn't
+// wait for the next Heartbeat before it renews the lease.
+func (c *simChecker) standsStill(w *simWorker) {
+	m := w.m.membership
+	joined := m.stage == stageJoined || m.stage == stageLeaving
+	needsRenewal := !m.lease.valid && m.lease.doubts(m.lease.renewed) // a round trip alone doesn't help
+	if w.dead || !joined || !needsRenewal || m.renewing {
+		return
+	}
+	if idle := m.due.Sub(m.now); idle > retryInterval {
+		c.fail("stands-still", "%v: the lease is not valid, and will be renewed in %v", w, idle)
 	}
 }
 

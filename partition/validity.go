@@ -72,6 +72,12 @@ func (v *leaseValidity) ranOut(now time.Time, c *Config) bool {
 // not valid stays as it is: that tells an outage from a short gap.
 func (v *leaseValidity) discount(now time.Time) { v.doubted = now }
 
+// doubts reports whether a renewal that began at start proves nothing: the lease was not valid
+// at some time since then.
+func (v *leaseValidity) doubts(start time.Time) bool {
+	return !v.doubted.IsZero() && !start.After(v.doubted)
+}
+
 // lose has the lease not be valid, whatever its times: another worker may have its place.
 func (v *leaseValidity) lose(now time.Time) {
 	if v.valid {
@@ -85,7 +91,7 @@ func (v *leaseValidity) check(now time.Time, c *Config) validityChange {
 	valid := v.connected && now.Before(v.end(c))
 	// A worker whose lease was not valid may have lost its slots meanwhile. Only a
 	// renewal that began later shows that it has not.
-	if valid && !v.valid && !v.doubted.IsZero() && !v.renewed.After(v.doubted) {
+	if valid && !v.valid && v.doubts(v.renewed) {
 		valid = false
 	}
 
