@@ -32,8 +32,11 @@ type rebalance struct {
 	// balancedAt is when the last plan was made that could balance all slots: a map with this
 	// Planned needs no other one.
 	balancedAt time.Time
-	// looked: this leader has looked whether the former one left the slots unbalanced.
-	looked bool
+	// looked: this leader has looked whether the former one left the slots unbalanced, while
+	// lookedGoing workers left or drained. A worker that restarts says that it leaves and is no
+	// measure of the others' shares, so the look is repeated when it is back.
+	looked      bool
+	lookedGoing int
 	// planning: a plan is being made. unbalancedMeanwhile: it does not know of all that there is
 	// to balance.
 	planning            bool
@@ -573,8 +576,8 @@ func (b *rebalance) balanceDue() bool {
 	if b.cur.Planned.Equal(b.balancedAt) {
 		b.unbalanced = false
 	}
-	if !b.looked {
-		b.looked = true
+	if going := b.roster.peers.count(markGoing); !b.looked || going != b.lookedGoing {
+		b.looked, b.lookedGoing = true, going
 		b.unbalanced = b.unbalanced || b.uneven()
 	}
 	return b.unbalanced

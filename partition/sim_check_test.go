@@ -116,7 +116,7 @@ func (c *simChecker) standsStill(w *simWorker) {
 	m := w.m.membership
 	joined := m.stage == stageJoined || m.stage == stageLeaving
 	needsRenewal := !m.lease.valid && m.lease.doubts(m.lease.renewed) // a round trip alone doesn't help
-	if w.dead || !joined || !needsRenewal || m.renewing {
+	if w.dead || !joined || !m.lease.connected || !needsRenewal || m.renewing {
 		return
 	}
 	if idle := m.due.Sub(m.now); idle > retryInterval {
