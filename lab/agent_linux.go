@@ -17,11 +17,13 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/lab/machine"
+	"github.com/muster-dev/muster/lab/supervisor"
 )
 
 // agentConfig is what the lab's stand-in for `k3s agent` reads of K3s' configuration. The
@@ -44,6 +46,10 @@ const (
 	kubeletConfig  = "/etc/kubernetes/kubelet.json"
 	bootstrap      = "/etc/kubernetes/bootstrap.kubeconfig"
 	kubeletState   = "/var/lib/kubelet"
+
+	nodePassword       = "/etc/rancher/node/password"
+	servingCertificate = "/var/lib/rancher/k3s/agent/serving-kubelet.crt"
+	servingKey         = "/var/lib/rancher/k3s/agent/serving-kubelet.key"
 )
 
 // agent does what `k3s agent` does, with the same configuration: it runs a container runtime
@@ -60,14 +66,18 @@ func agent(ctx context.Context) error {
 	if err := c.write(pods); err != nil {
 		return err
 	}
-	if err := admitted(ctx); err != nil {
+	config, err := admitted(ctx)
+	if err != nil {
+		return err
+	}
+	if err := certify(ctx, config, c.NodeName, address); err != nil {
 		return err
 	}
 	if err := startRuntime(ctx); err != nil {
 		return err
 	}
 	args := []string{"lab", "kubelet", "--config=" + kubeletConfig, "--bootstrap-kubeconfig=" + bootstrap, "--kubeconfig=" + kubeletState + "/kubeconfig",
-		"--cert-dir=" + kubeletState + "/pki", "--hostname-override=" + c.NodeName, "--node-ip=" + address,
+		"--cert-dir=" + kubeletState + "/pki", "--tls-cert-file=" + servingCertificate, "--tls-private-key-file=" + servingKey, "--hostname-override=" + c.NodeName, "--node-ip=" + address,
 		"--node-labels=" + strings.Join(c.NodeLabels, ","), "--register-with-taints=" + strings.Join(c.NodeTaints, ",")}
 	for _, a := range c.KubeletArgs {
 		args = append(args, "--"+a)
@@ -208,22 +218,44 @@ func (c agentConfig) write(pods string) error {
 }
 
 // admitted asks the server whether it takes the join token, as K3s does before anything
-// else. A kubelet finds out about a wrong one more than a minute later.
-func admitted(ctx context.Context) error {
+// else, and returns how to reach it. A kubelet finds out about a wrong one more than a
+// minute later.
+func admitted(ctx context.Context) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", bootstrap, err)
+		return nil, fmt.Errorf("reading %s: %w", bootstrap, err)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
-		return fmt.Errorf("asking the server at %s whether this machine may join: %w", config.Host, err)
+		return nil, fmt.Errorf("asking the server at %s whether this machine may join: %w", config.Host, err)
 	}
-	return nil
+	return config, nil
+}
+
+// certify gets the kubelet its serving certificate. Until the server takes the password of
+// the node's name it waits, as K3s does, and does not start a kubelet.
+func certify(ctx context.Context, config *rest.Config, name, address string) error {
+	trusting := rest.AnonymousClientConfig(config) // the supervisor takes the token in its own way
+	trusting.Timeout = 20 * time.Second
+	client, err := rest.HTTPClientFor(trusting)
+	if err != nil {
+		return err
+	}
+	asking := supervisor.Agent{Server: config.Host, Client: client, Token: config.BearerToken, Name: name, Address: address,
+		Password: nodePassword, Log: os.Stderr}
+	got, err := asking.Ask(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.MkdirAll(filepath.Dir(servingCertificate), 0o700),
+		os.WriteFile(servingCertificate, got.Certificate, 0o600),
+		os.WriteFile(servingKey, got.Key, 0o600))
 }
 
 // startRuntime starts containerd, unless one runs, and imports the machine's images.

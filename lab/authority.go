@@ -61,6 +61,20 @@ func (a authority) issue(name string) (*tls.Certificate, error) {
 	if name == "" {
 		return nil, errors.New("the client names no server")
 	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}}, private.Public())
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: private}, nil
+}
+
+// sign signs a certificate for a server, good for a day, whose names and addresses the
+// template has.
+func (a authority) sign(template *x509.Certificate, public any) ([]byte, error) {
 	signer, err := tls.LoadX509KeyPair(a.certificate, a.key)
 	if err != nil {
 		return nil, err
@@ -69,20 +83,10 @@ func (a authority) issue(name string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: parent.NotBefore, NotAfter: parent.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, &template, parent, private.Public(), signer.PrivateKey)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: private}, nil
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = parent.NotBefore, parent.NotAfter
+	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	return x509.CreateCertificate(rand.Reader, template, parent, public, signer.PrivateKey)
 }
 
 // joinToken is what a machine joins the cluster with, as `k3s token create` makes them.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -38,6 +40,7 @@ import (
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
 	"github.com/muster-dev/muster/lab/network"
+	"github.com/muster-dev/muster/lab/supervisor"
 )
 
 // patience is how long a component may take to come up.
@@ -60,7 +63,7 @@ type controlPlane struct {
 }
 
 func newControlPlane(dir string) *controlPlane {
-	return &controlPlane{dir: dir, failed: make(chan error, 8), cancel: func() {}}
+	return &controlPlane{dir: dir, token: newJoinToken(), failed: make(chan error, 8), cancel: func() {}}
 }
 
 func (c *controlPlane) path(name string) string { return filepath.Join(c.dir, name) }
@@ -91,7 +94,6 @@ func (c *controlPlane) start(parent context.Context) error {
 	}); err != nil {
 		return err
 	}
-	c.token = newJoinToken()
 	if err := c.token.admit(ctx, client); err != nil {
 		return err
 	}
@@ -286,6 +288,9 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 		config.KubeAPIs.KubeletClientConfig.Lookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return c.network.Dial, nil }
 		config.KubeAPIs.ControlPlane.ProxyTransport.DialContext = c.network.Dial
 	}
+	if err := c.supervise(ctx, &config.Aggregator.GenericConfig.Config); err != nil {
+		return fmt.Errorf("the supervisor of K3s: %w", err)
+	}
 	complete, err := config.Complete()
 	if err != nil {
 		return err
@@ -300,6 +305,19 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 	}
 	c.run(ctx, "kube-apiserver", func() error { return prepared.Run(ctx) })
 	return c.writeKubeconfig("https://"+addr, token)
+}
+
+// supervise lets K3s' supervisor answer at the address of the API server, as it does in K3s.
+func (c *controlPlane) supervise(ctx context.Context, api *server.Config) error {
+	client, err := kubernetes.NewForConfig(api.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	s := supervisor.New(c.token.String(), client, c.authority.sign)
+	build := api.BuildHandlerChainFunc
+	api.BuildHandlerChainFunc = func(h http.Handler, o *server.Config) http.Handler { return s.Beside(build(h, o)) }
+	c.run(ctx, "the supervisor of K3s", func() error { s.Tend(ctx); return nil })
+	return nil
 }
 
 // listen opens the API server's address here, and one on the machines' network.

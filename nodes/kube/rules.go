@@ -54,7 +54,7 @@ type role int
 
 const (
 	apart    role = iota // of a DaemonSet, or a static pod: it belongs to the node
-	finished             // it runs no more; it goes with its node
+	finished             // it runs no more and holds no volume; it goes with its node
 	ending               // its deletion has begun: it is waited for
 	moving               // it is to be evicted
 	blocking             // it must not be evicted
@@ -73,7 +73,7 @@ func (r Rules) judge(p *corev1.Pod) (role, string) {
 	switch {
 	case mirror, owner != nil && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, "apps/"):
 		return apart, ""
-	case p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed:
+	case hasEnded(p) && !isBeingUnmounted(p):
 		return finished, ""
 	case p.DeletionTimestamp != nil:
 		return ending, ""
@@ -99,6 +99,20 @@ func (r Rules) judge(p *corev1.Pod) (role, string) {
 		return blocking, isLocal(nameOf(p), v)
 	}
 	return moving, ""
+}
+
+func hasEnded(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// isBeingUnmounted reports whether the kubelet has yet to take an ended pod's volumes from the node. A volume whose node is
+// terminated meanwhile may lack what was written last, and is attached to another node only minutes later. The kubelet:
+//
+//  1. ends the containers and reports the phase,
+//  2. unmounts the volumes,
+//  3. deletes the pod with a grace of 0. From then on only a finalizer can keep the object, and that needs no node.
+func isBeingUnmounted(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds > 0
 }
 
 func nameOf(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }

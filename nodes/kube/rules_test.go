@@ -45,6 +45,10 @@ func annotated(key, value string) func(*corev1.Pod) {
 
 func deleted(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
 
+func gracePeriod(seconds int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = &seconds }
+}
+
 func volume(s corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} }
 }
@@ -74,6 +78,9 @@ func TestWhatAPodIsToADrain(t *testing.T) {
 		"one that failed too":                                      {pod(of("batch/v1", "Job"), in("kube-system"), phase(corev1.PodFailed)), strict, finished, ""},
 		"one that runs blocks":                                     {pod(of("batch/v1", "Job"), in("kube-system")), strict, blocking, "namespace kube-system"},
 		"a pod that is ending is waited for":                       {pod(deleted), strict, ending, ""},
+		"also when its containers have ended: volumes are mounted": {pod(deleted, phase(corev1.PodFailed), gracePeriod(30)), strict, ending, ""},
+		"until the kubelet has deleted it":                         {pod(deleted, phase(corev1.PodFailed), gracePeriod(0)), strict, finished, ""},
+		"one that was deleted by force runs":                       {pod(deleted, gracePeriod(0)), strict, ending, ""},
 		"also if it is critical: it goes by itself":                {pod(deleted, class("system-cluster-critical")), strict, ending, ""},
 		"system-node-critical blocks":                              {pod(class("system-node-critical")), strict, blocking, "shop/web: critical priority system-node-critical"},
 		"system-cluster-critical blocks":                           {pod(class("system-cluster-critical")), strict, blocking, "critical priority"},

@@ -67,6 +67,7 @@ type faultRig struct {
 	region   *region.Region
 	lab      *lab.Lab
 	kube     *kubernetes.Clientset
+	server   passwords
 	machines *machines.Machines
 	account  *rest.Config
 	config   nodes.Config
@@ -129,6 +130,7 @@ func newFaultRig(t *testing.T, workers int, faults ...*fault) *faultRig {
 	if r.kube, err = kubernetes.NewForConfig(admin); err != nil {
 		t.Fatal(err)
 	}
+	r.server = passwords{admin, r.lab.JoinToken, r.kube}
 	booted.Attach(r.lab, r.region.Simulator)
 	r.region.AWS.PutParameter(tokenName, r.lab.JoinToken)
 	r.region.AWS.PutParameter(wrongTokenName, "abcdef.0123456789abcdef")
@@ -393,6 +395,7 @@ func joiningFaults() []*fault {
 		{what: "disappears during its user data", want: nodes.FaultGone, boot: edit(begin, "sleep infinity\n"),
 			do: func(_ *testing.T, r *faultRig, id string) { r.region.Simulator.TakeAway(id) }},
 		{what: "boot hangs", want: nodes.FaultBoot, boot: edit(begin, "sleep infinity\n")},
+		{what: "name of an earlier machine, with a stale node-password", want: nodes.FaultNameTaken, boot: edit("node-name: $id", "node-name: "+retired)},
 		{what: "wrong token", want: nodes.FaultToken, boot: token(wrongTokenName)},
 		{what: "token that its role can't read", want: nodes.FaultTokenUnreadable, boot: token("/muster/absent")},
 		{what: "disk full while it joins", want: nodes.FaultDisk, boot: edit(begin, begin+"mkdir -p /etc/rancher; mount -t tmpfs -o size=4k full /etc/rancher\n")},
@@ -412,6 +415,9 @@ func TestRealNodes_faults(t *testing.T) {
 		workers = append(workers, &fault{boot: func(m *lab.Machine) { m.UserData = hand + m.UserData }})
 	}
 	r := newFaultRig(t, healthy+len(joining), append(slices.Clone(workers), joining...)...)
+	if err := r.server.register(t.Context(), retired); err != nil { // as an earlier machine did
+		t.Fatal(err)
+	}
 	r.launched(t)
 	for _, f := range joining {
 		if f.do != nil {
@@ -442,6 +448,7 @@ func TestRealNodes_faults(t *testing.T) {
 		all = append(all, full)
 	}
 	r.nothingLeft(t)
+	r.passwordsLeft(t)
 	told(t, all)
 	if *faultTable != "" {
 		writeFaults(t, *faultTable, faultsTable, all)
@@ -526,7 +533,7 @@ var faultsTable = table{`# Faults on real nodes
 Written by ` + "`go test ./internal/lab/instances -run RealNodes_faults$ -faults.all -faults.table $PWD/docs/results/node-faults.md`" + `: real kubelets on machines in namespaces, one run. Settings: ` + fmt.Sprintf("JOIN_TIMEOUT_SEC=%d, NOT_READY_TIMEOUT_SEC=%d", int(testJoinTimeout.Seconds()), int(testNotReady.Seconds())) + `, one tick a second. Times count from the launch or from the fault.`, `
 "Repaired" means that the instance, its machine and its node are gone, and as many workers as before are Ready; at the end of the run the record has nothing of them. Of a node under pressure it means that its drain has ended.
 
-The late clock is made by a server whose certificate is valid from tomorrow on: machines in namespaces share one clock. The test cluster has no node passwords, so that rule is tested with K3s' own message only.
+The late clock is made by a server whose certificate is valid from tomorrow on: machines in namespaces share one clock. K3s' server, which checks node passwords, is a stand-in; it keeps their hashes in K3s' secrets and answers in K3s' words.
 `}
 
 var joinedTable = table{`# Faults of nodes that have joined
