@@ -140,6 +140,9 @@ const (
 	// their error: for individuals charts 300 are advised (Quesenberry, Journal of
 	// Quality Technology 25, 1993).
 	defaultPhaseI = 50
+	// A variable that is far out by itself is for single charts to find. Where they judge, T²
+	// and Q are for what many variables say together.
+	defaultBound = 3.5
 )
 
 // Default returns what applies without a file.
@@ -433,6 +436,9 @@ func (s *Strategy) Policy() uchart.Policy {
 		}
 		if p.Multivariate.FalseAlarms == 0 {
 			p.Multivariate.FalseAlarms = defaultFalseAlarms
+		}
+		if m.Bound == 0 && !p.NoUnivariate {
+			p.Multivariate.Bound = defaultBound
 		}
 	}
 	return p

@@ -26,6 +26,9 @@ type Course struct {
 	// Phi is the share of the distance from the center that remains in the next run, of an
 	// autoregressive course.
 	Phi float64 `json:"phi,omitempty"`
+	// Weight is that of the newest value in the level of a chart's own wandering course, where it
+	// isn't the usual one.
+	Weight float64 `json:"weight,omitempty"`
 	// Between is the variance of lots over that of the runs of a lot, and Lots how many it
 	// rests on. With fewer than two it is unknown: a lot is judged by its own runs alone, and
 	// its first run isn't judged.
@@ -33,6 +36,8 @@ type Course struct {
 	Lots    int     `json:"lots,omitempty"`
 	// Own is how many charts of the statistic have a course of their own instead.
 	Own int `json:"own,omitempty"`
+
+	single bool // it is one chart's own, estimated from its few values
 }
 
 // The constants of courses.
@@ -233,7 +238,8 @@ func (c Course) residuals(xs series, lots []int, center float64) []float64 {
 type forecast struct {
 	course Course
 	center float64
-	rests  int // values that the center is the mean of
+	rests  int     // values that the center is the mean of
+	sigma  float64 // of a forecast of the next value; 0: unknown
 	n      int
 	last   float64 // value of an autoregressive course, level of a wandering one
 	lot    int     // number of the newest value's lot
@@ -254,7 +260,7 @@ func (f *forecast) add(x float64, lot int) {
 	case f.n < wanderStart:
 		f.last += (x - f.last) / float64(f.n+1)
 	default:
-		f.last += wanderWeight * (x - f.last)
+		f.last += f.course.weight() * (x - f.last)
 	}
 	f.n++
 }
@@ -269,12 +275,13 @@ func (f *forecast) next(lot, horizon int) (expected, factor float64, ok bool) {
 			return 0, 0, false
 		}
 		expected, factor = c.later(f.last-f.center, h, float64(f.rests))
-		return f.center + expected, factor, true
+		return f.center + expected, math.Hypot(factor, f.leverage(h)), true
 	case Wandering:
 		if f.n < wanderStart {
 			return 0, 0, false
 		}
-		return f.last, math.Sqrt(1 + (h-1)*wanderWeight*wanderWeight), true
+		w := c.weight()
+		return f.last, math.Sqrt(1 + (h-1)*float64(w*w)), true
 	case InLots:
 		inLot, sum := f.inLot, f.sum
 		if f.n == 0 || lot != f.lot {
@@ -283,6 +290,29 @@ func (f *forecast) next(lot, horizon int) (expected, factor float64, ok bool) {
 		return c.inLot(f.center, inLot, sum)
 	}
 	return f.center, 1, true
+}
+
+// weight is that of the newest value in the level of a wandering course.
+func (c Course) weight() float64 {
+	if c.Weight > 0 {
+		return c.Weight
+	}
+	return wanderWeight
+}
+
+// leverage is the part that an estimated phi has in the deviation of a forecast, in sigmas of a
+// forecast of the next value (Fuller and Hasza, "Properties of predictors for autoregressive
+// time series", Journal of the American Statistical Association 76, 1981). It grows with the
+// distance from the center: of how a sensor returns from where it never was, its values tell
+// little. Where all charts tell phi together, it is known far better.
+func (f *forecast) leverage(horizon float64) float64 {
+	c := f.course
+	if !c.single || !(f.sigma > 0) || f.rests < 2 {
+		return 0
+	}
+	slope := horizon * math.Pow(c.Phi, horizon-1) // of phi^horizon
+	deviation := math.Sqrt((1 - float64(c.Phi*c.Phi)) / float64(f.rests))
+	return slope * deviation * math.Abs(f.last-f.center) / f.sigma
 }
 
 // later expects the value some runs after one of an autoregressive course, as distances from

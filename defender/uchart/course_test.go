@@ -111,6 +111,12 @@ func TestForecast(t *testing.T) {
 	near("the value after it", at, 11)
 	near("its deviation", factor, math.Sqrt(1.25))
 
+	own := forecast{course: Course{Kind: Autoregressive, Phi: 0.5, single: true}, center: 10, rests: 25, sigma: 1}
+	own.add(14, 0)
+	_, factor, _ = own.next(0, 2)
+	_, known := own.course.later(4, 2, 25)
+	near("its deviation with phi of 25 values, 4 sigmas from the center", factor, math.Sqrt(known*known+16*0.75/25))
+
 	lots := forecast{course: Course{Kind: InLots, Between: 1, Lots: 4}, center: 10}
 	lots.add(12, 0)
 	lots.add(14, 0)
@@ -138,6 +144,11 @@ func TestForecast(t *testing.T) {
 	at, factor, _ = wandering.next(0, 3)
 	near("a level", at, 6)
 	near("its deviation", factor, math.Sqrt(1+2*0.04))
+	wandering.course.Weight = 0.6
+	wandering.add(11, 0)
+	at, factor, _ = wandering.next(0, 3)
+	near("a level that is followed faster", at, 9)
+	near("its deviation", factor, math.Sqrt(1+2*0.36))
 	_, last, _ := wandering.next(0, horizonMost)
 	_, later, _ := wandering.next(0, 10*horizonMost)
 	near("the deviation long after", later, last)
@@ -156,34 +167,75 @@ func TestTail(t *testing.T) {
 		}
 		return out
 	}
-	normals, heavy := 0, 0
+	const budget = 0.005
+	usual := normals{Charts: charts}
+	cubic := func(rng *rand.Rand) float64 { return math.Pow(1-rng.Float64(), -1.0/3) } // a power law of exponent 3
+	widened, exceeded := 0, 0.0
 	for seed := range uint64(200) {
-		if tailOf(far(seed, (*rand.Rand).NormFloat64), farthestOf(charts)) != (Tail{}) {
-			normals++
+		tail := tailOf(far(seed, (*rand.Rand).NormFloat64), usual, nil)
+		if tail.limit(budget, nil) > 1.25*usual.beyond(budget, nil) {
+			widened++
 		}
-		cubic := func(rng *rand.Rand) float64 { return math.Pow(1-rng.Float64(), -1.0/3) } // a power law of exponent 3
-		tail := tailOf(far(seed, cubic), farthestOf(charts))
-		if tail.Share == 0.4 && tail.Index > 0.15 && tail.Index < 0.6 {
-			heavy++
-		}
+		limit := tailOf(far(seed, cubic), usual, nil).limit(budget, nil)
+		exceeded -= math.Expm1(charts*math.Log1p(-math.Pow(limit, -3))) / 200
 	}
-	if normals > 30 || heavy < 190 {
-		t.Errorf("%d of 200 samples of normal values have a tail, and %d of a power law, want about 10 and all", normals, heavy)
+	if widened > 20 {
+		t.Errorf("the limits of %d of 200 samples of normal values are wider by a quarter, want at most 20", widened)
+	}
+	if exceeded > 2*budget {
+		t.Errorf("a run of a power law exceeds its limit with probability %.4f, want about %g", exceeded, budget)
 	}
 
 	// Two runs that were disturbed, in whatever way, count as runs a bit out.
 	xs := far(1, (*rand.Rand).NormFloat64)
 	for _, by := range []float64{1e3, 1e9} {
 		xs[3], xs[30] = by, by
-		if tail := tailOf(xs, farthestOf(charts)); tail.limit(0.005) > 8 {
-			t.Errorf("two disturbed runs widen the limit to %v", tail.limit(0.005))
+		if limit := tailOf(xs, usual, nil).limit(budget, nil); limit > 8 {
+			t.Errorf("two disturbed runs widen the limit to %v", limit)
 		}
 	}
-	if tail := tailOf(make([]float64, runs), farthestOf(charts)); tail != (Tail{}) {
+	if tail := tailOf(make([]float64, runs), usual, nil); tail != (Tail{}) {
 		t.Errorf("runs that don't vary have the tail %+v", tail)
 	}
-	want := 2 * math.Pow(0.4/0.005, 0.5)
-	if got := (Tail{Threshold: 2, Share: 0.4, Index: 0.5}).limit(0.005); math.Abs(got-want) > 1e-12 {
+
+	// 2 sigmas are at z 2.0046, the limit at z 2.8070: 9 ((0.04/0.005)^(1/9) - 1) stands for log 8.
+	one := Tail{Threshold: 2, Share: 0.045, Excess: 0.1, Sample: 9, normals: normals{Charts: 1}}
+	if got, want := one.limit(budget, nil), 3.484931; math.Abs(got-want) > 1e-6 {
 		t.Errorf("the limit is %v, want %v", got, want)
+	}
+}
+
+// TestLeftOut compares distances with those by limits of the other values.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	values := []float64{3, 1, 4, math.NaN(), 1, 5, 9, 2, 6}
+	for _, expected := range []bool{false, true} {
+		far := make([]float64, len(values))
+		leftOut(far, values, expected, 0.1)
+		for i, x := range values {
+			var others []float64
+			for j, y := range values {
+				if j != i && !math.IsNaN(y) {
+					others = append(others, y)
+				}
+			}
+			center, sigma := individuals(others)
+			if expected {
+				center = 0
+			}
+			want := math.Abs(x-center) / sigma / math.Sqrt(1+1/float64(len(others)))
+			if math.IsNaN(x) {
+				want = 0
+			}
+			if math.Abs(far[i]-want) > 1e-12 {
+				t.Errorf("value %d is %v sigmas out, want %v", i, far[i], want)
+			}
+		}
+	}
+
+	far := make([]float64, 6)
+	leftOut(far, []float64{1, 1, 1, 1, 1, 2}, false, 0.5)
+	if want := 2 / math.Sqrt(1.2); math.Abs(far[5]-want) > 1e-12 {
+		t.Errorf("one value of another level is %v sigmas out, want %v by the floor", far[5], want)
 	}
 }

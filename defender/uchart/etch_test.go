@@ -87,7 +87,7 @@ var strategies = []struct {
 }{
 	{"univariate", uchart.Policy{FalseAlarms: 0.01}},
 	{"multivariate", uchart.Policy{NoUnivariate: true, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.01}}},
-	{"both", uchart.Policy{FalseAlarms: 0.005, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005}}},
+	{"both", uchart.Policy{FalseAlarms: 0.005, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005, Bound: 3.5}}},
 }
 
 // TestRecordedFaultsLeaveOneOut judges each recorded etch by all other normal
@@ -225,8 +225,8 @@ func TestRecordedFaultsByFrozenLimits(t *testing.T) {
 		policy      uchart.Policy
 		came, after tally // as they came, and normal wafers first
 	}{
-		{"univariate", uchart.Policy{FalseAlarms: 0.01, Frozen: frozen}, tally{detected: 11, falseAlarms: 0}, tally{detected: 9, falseAlarms: 0}},
-		{"both", uchart.Policy{FalseAlarms: 0.005, Frozen: frozen, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005}}, tally{detected: 11, falseAlarms: 0}, tally{detected: 14, falseAlarms: 0}},
+		{"univariate", uchart.Policy{FalseAlarms: 0.01, Frozen: frozen}, tally{detected: 11, falseAlarms: 0}, tally{detected: 8, falseAlarms: 0}},
+		{"both", uchart.Policy{FalseAlarms: 0.005, Frozen: frozen, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005, Bound: 3.5}}, tally{detected: 12, falseAlarms: 0}, tally{detected: 14, falseAlarms: 0}},
 	} {
 		for _, order := range []struct {
 			name string

@@ -82,8 +82,8 @@ type Baseline struct {
 	Estimates []byte `json:"estimates"`
 	// Courses are those of statistics whose runs depend on each other: sigma is that of a
 	// forecast then. Phis are there if charts have a course of their own: for each chart, in
-	// the order of Estimates, [Course.Phi] of its own course, 0 if that is independent, as
-	// little-endian float64; NaN where it has none. Tail is that of all charts.
+	// the order of Estimates, [Course.Phi] of its own course, 0 if that is independent, 1 more than
+	// [Course.Weight] if it wanders, as little-endian float64; NaN where it has none. Tail is that of all charts.
 	Courses []Course `json:"courses,omitempty"`
 	Phis    []byte   `json:"phis,omitempty"`
 	Tail    Tail     `json:"tail,omitzero"`
@@ -141,7 +141,7 @@ func (s ChartSelection) has(svid string, stat Statistic) bool {
 }
 
 // frozenVersion is part of a baseline's rules; it changes when estimates may.
-const frozenVersion = 3
+const frozenVersion = 4
 
 // estimateRules is a hash of what a baseline's estimates depend on besides contexts.
 func (p Policy) estimateRules() uint64 {
@@ -224,7 +224,7 @@ func (p Policy) estimate(points []Point) *Baseline {
 					c, course := &charts[next], courses[next]
 					next++
 					if b.course(s).differs(course) && c.whole {
-						phi = course.Phi
+						phi = course.stored()
 					}
 					floor := c.noise.of(s)
 					if c.noise.spread == 0 && s == Mean {
@@ -242,7 +242,7 @@ func (p Policy) estimate(points []Point) *Baseline {
 	if !slices.ContainsFunc(b.Courses, func(c Course) bool { return c.Own > 0 }) {
 		b.Phis = nil
 	}
-	b.Tail = tailOf(far, farthestOf(len(charts)))
+	b.Tail = tailOf(far, normals{Charts: len(charts)}, nil)
 	// Chambers may use the same names of contexts; the estimates tell them apart.
 	b.Limits.Version ^= xxhash.Sum64(b.Estimates) ^ xxhash.Sum64(b.Phis) ^ p.estimateRules()
 	return b
@@ -262,6 +262,15 @@ func (b *Baseline) course(s Statistic) Course {
 	return Course{Statistic: s}
 }
 
+// stored is what a baseline keeps of a chart's own course: phi, or 1 more than the weight of a
+// wandering one.
+func (c Course) stored() float64 {
+	if c.Kind == Wandering {
+		return 1 + c.Weight
+	}
+	return c.Phi
+}
+
 // courseOf returns that of a chart, given by its positions in a valid baseline.
 func (b *Baseline) courseOf(svid, step, statistic int) Course {
 	c := b.course(b.Statistics[statistic])
@@ -274,7 +283,9 @@ func (b *Baseline) courseOf(svid, step, statistic int) Course {
 	case phi == 0:
 		return Course{Statistic: c.Statistic}
 	case phi > 0 && phi < 1:
-		return Course{Statistic: c.Statistic, Kind: Autoregressive, Phi: phi}
+		return Course{Statistic: c.Statistic, Kind: Autoregressive, Phi: phi, single: true}
+	case phi > 1 && phi < 2:
+		return Course{Statistic: c.Statistic, Kind: Wandering, Weight: phi - 1, single: true}
 	}
 	return c
 }
@@ -391,7 +402,7 @@ func (b *Baseline) expected(known, tracks []track, basis *basis) []track {
 	lots := lotNumbers(points, basis.lot)
 	for _, t := range tracks {
 		if c := t.course; c.Kind != Independent {
-			f := forecast{course: c, center: t.estimate.Center, rests: t.estimate.N}
+			f := forecast{course: c, center: t.estimate.Center, rests: t.estimate.N, sigma: t.estimate.Sigma}
 			for i := range points {
 				if x, ok := layouts[i].value(points[i].Chart, t.svid, t.step, t.Statistic); ok {
 					f.add(x, lots[i])
@@ -448,7 +459,7 @@ func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget fl
 		}
 		return multiples[n]
 	}
-	v.ScoreLimit = max(of(b.Limits.N), b.Tail.limit(budget))
+	v.ScoreLimit = max(of(b.Limits.N), b.Tail.limit(budget, models))
 	single := make([]Violation, 0, v.Charts)
 	for _, t := range tracks {
 		if !slices.Contains(p.Statistics, t.Statistic) {

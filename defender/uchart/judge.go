@@ -43,7 +43,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 7 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 8 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -181,7 +181,7 @@ func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *C
 	}
 	// Models leave out SVIDs that rest. By their single charts these are judged even where
 	// others aren't: nothing else would show what becomes of them.
-	single := p.distances(points, chart, p.NoUnivariate, basis.lot, basis.horizon)
+	single := p.distances(points, chart, p.NoUnivariate, basis.lot, basis.horizon, models)
 	v.Charts, v.Courses = len(single.list), single.courses
 	if v.Charts == 0 {
 		if single.unknown > 0 && v.State == Normal && v.Multivariate == nil {
@@ -189,7 +189,7 @@ func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *C
 		}
 		return
 	}
-	v.ScoreLimit = max(models.multiple(p.FalseAlarms/float64(v.Charts), len(points)), single.tail.limit(p.FalseAlarms))
+	v.ScoreLimit = max(models.multiple(p.FalseAlarms/float64(v.Charts), len(points)), single.tail.limit(p.FalseAlarms, models))
 	v.weigh(single.list)
 }
 

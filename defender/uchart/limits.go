@@ -21,12 +21,12 @@ func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 		return nil
 	}
 	chart = chart.without(slices.Concat(p.excluded(points, chart), p.counters(basis.points)))
-	charts := p.distances(points, chart, false, points[len(points)-1].Lot, 1)
+	charts := p.distances(points, chart, false, points[len(points)-1].Lot, 1, nil)
 	single := charts.list
 	if len(single) == 0 {
 		return nil
 	}
-	width := max(multiple(p.FalseAlarms/float64(len(single)), len(points)), charts.tail.limit(p.FalseAlarms))
+	width := max(multiple(p.FalseAlarms/float64(len(single)), len(points)), charts.tail.limit(p.FalseAlarms, nil))
 	out := make([]ControlLimits, len(single))
 	for i, c := range single {
 		sigma := c.Upper // left open by distances

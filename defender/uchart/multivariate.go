@@ -184,6 +184,7 @@ type trained struct {
 	qLimit    float64
 	courses   []Course  // of statistics that aren't independent, or not of all variables
 	each      []Course  // of variables; nil without courses
+	sigmas    []float64 // of what isn't expected of variables; nil without courses
 	centers   []float64 // of variables; nil without courses
 	rests     int       // runs that centers are means of
 	usual     []usual   // of variables, before what courses lead to expect is taken off
@@ -325,7 +326,7 @@ func (t *trained) whiten(runs [][]float64, lots []int) [][]float64 {
 		return runs
 	}
 
-	t.centers, t.rests = make([]float64, len(columns)), len(runs)
+	t.centers, t.sigmas, t.rests = make([]float64, len(columns)), make([]float64, len(columns)), len(runs)
 	out := make([]bool, len(runs))
 	for j, xs := range columns {
 		c := t.each[j]
@@ -333,7 +334,9 @@ func (t *trained) whiten(runs [][]float64, lots []int) [][]float64 {
 			continue
 		}
 		t.centers[j] = mean(xs)
-		for i, e := range c.residuals(xs, lots, t.centers[j]) {
+		residuals := c.residuals(xs, lots, t.centers[j])
+		t.sigmas[j], _ = residualSigma(residuals)
+		for i, e := range residuals {
 			runs[i][j] = e
 			out[i] = out[i] || math.IsNaN(e)
 		}
@@ -393,7 +396,7 @@ func (t *trained) expect(run []float64, basis *basis) bool {
 		if c.Kind == Independent {
 			continue
 		}
-		f := forecast{course: c, center: t.centers[j], rests: t.rests}
+		f := forecast{course: c, center: t.centers[j], rests: t.rests, sigma: t.sigmas[j]}
 		for i := range points {
 			if x, ok := v.of(points[i].Chart, layouts[i]); ok {
 				f.add(x, lots[i])

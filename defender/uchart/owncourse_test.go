@@ -51,12 +51,38 @@ func TestCourse_own(t *testing.T) {
 			}
 		}
 	})
-	t.Run("not_where_the_level_is_followed", func(t *testing.T) {
+	t.Run("not_in_lots", func(t *testing.T) {
 		t.Parallel()
-		for _, shared := range []Course{{Kind: Wandering}, {Kind: InLots, Between: 1, Lots: 2}} {
-			if share, _ := departs(shared, 0.95); share > 0 {
-				t.Errorf("%.3f of the charts of %+v have their own course, want none", share, shared)
+		shared := Course{Kind: InLots, Between: 1, Lots: 2}
+		if share, _ := departs(shared, 0.95); share > 0 {
+			t.Errorf("%.3f of the charts of %+v have their own course, want none", share, shared)
+		}
+	})
+	t.Run("of_a_level_that_moves_faster_than_others", func(t *testing.T) {
+		t.Parallel()
+		share := func(step, noise float64) float64 {
+			rng := rand.New(rand.NewPCG(7, 4))
+			own := 0.0
+			for range charts {
+				level, xs := 0.0, make(series, runs)
+				for i := range xs {
+					level += step * rng.NormFloat64()
+					xs[i] = level + noise*rng.NormFloat64()
+				}
+				switch c := (Course{Kind: Wandering}).own(xs); {
+				case c.Kind != Wandering:
+					t.Errorf("a chart of a wandering statistic has %+v", c)
+				case c.Weight > 0:
+					own += 1.0 / charts
+				}
 			}
+			return own
+		}
+		if got := share(1, 0.5); got < 0.9 {
+			t.Errorf("%.3f of the charts are followed faster, want nearly all", got)
+		}
+		if got := share(0.2, 1); got > 0.02 {
+			t.Errorf("%.3f of the charts that move as usual are followed faster, want at most 0.02", got)
 		}
 	})
 	t.Run("not_of_few_runs_or_a_constant", func(t *testing.T) {

@@ -22,7 +22,7 @@ type gathered struct {
 
 // distances returns the single charts that can be judged; perhaps only those of SVIDs that
 // never moved.
-func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string, horizon int) singles {
+func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string, horizon int, models *modelCache) singles {
 	layouts := layoutsOf(points, chart)
 	charts := p.gather(points, layouts, chart, resting)
 	lots := lotNumbers(points, lot)
@@ -45,7 +45,7 @@ func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string
 				continue
 			}
 			sigma = max(e.sigma, c.noise.of(c.Statistic)) * math.Sqrt(1+1/float64(e.n))
-			farthest(far, e.residuals, 0, sigma)
+			leftOut(far, e.residuals, true, c.noise.of(c.Statistic))
 			sigma *= factor
 		} else {
 			center, sigma = individuals(c.values)
@@ -55,7 +55,7 @@ func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string
 			}
 			sigma *= math.Sqrt(1 + 1/float64(len(c.values)))
 			if c.whole && !c.noise.still {
-				farthest(far, c.values, center, sigma)
+				leftOut(far, c.values, false, c.noise.of(c.Statistic))
 			}
 		}
 		if math.IsInf(sigma, 0) || math.IsNaN(sigma) || math.IsNaN(center) || math.IsInf(center, 0) {
@@ -64,7 +64,7 @@ func (p Policy) distances(points []Point, chart *Chart, resting bool, lot string
 		c.Center, c.Upper, c.Sigmas = center, sigma, sigmas(c.Value-center, sigma)
 		out.list = append(out.list, c.Violation)
 	}
-	out.tail = tailOf(far, farthestOf(len(out.list)))
+	out.tail = tailOf(far, normals{Charts: len(out.list), Contexts: len(points)}, models)
 	return out
 }
 
@@ -165,23 +165,9 @@ func estimateCourse(c Course, xs series, lots []int) courseEstimate {
 // expect returns what the next value is expected to be; lots end with that of the context
 // at hand.
 func (e *courseEstimate) expect(xs series, lots []int, horizon int) (center, factor float64, ok bool) {
-	f := forecast{course: e.course, center: e.center, rests: len(xs)}
+	f := forecast{course: e.course, center: e.center, rests: len(xs), sigma: e.sigma}
 	for i, x := range xs {
 		f.add(x, lots[i])
 	}
 	return f.next(lots[len(lots)-1], horizon)
-}
-
-// farthest raises far to the distances of a chart's values from what was expected, in
-// sigmas.
-func farthest(far, values []float64, center, sigma float64) {
-	if !(sigma > 0) || math.IsInf(sigma, 0) {
-		return
-	}
-	per := 1 / sigma
-	for i, x := range values {
-		if d := math.Abs(float64(x-center) * per); d > far[i] {
-			far[i] = d
-		}
-	}
 }

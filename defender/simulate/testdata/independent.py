@@ -17,6 +17,7 @@ PHASE1, WINDOW, ENOUGH = 50, 25, 10
 MODEL_WINDOW, MODEL_ENOUGH, REFIT, VARIANCE = 50, 20, 16, 0.8
 HISTORY, CLEAR = 100, 3
 CHARTS = 3 * SENSORS * STEPS
+BOUND = 3.5  # robust sigmas of a variable in T2 and Q
 MOST_CHARTS = 60  # that a course is concluded from
 MOST_WORK, FOLDS = 6_000_000, 10  # of cross-validation that leaves out one run at a time; else tenths
 
@@ -125,20 +126,42 @@ def ahead(kind, state, center, runs):
     return center + remains * (state - center), np.sqrt((1 - remains**2) / (1 - kind**2))
 
 
-def tail(far):
-    """Threshold, share and index of how far out runs are; None if normal values are, too."""
+def left_out(x, expected, floor):
+    """How far out each run is by the limits that all others give; NaN where nothing is expected."""
+    known = np.flatnonzero(~np.isnan(x[:, 0]))
+    far = np.full_like(x, np.nan)
+    n = len(known)
+    for i in known:
+        center, sigma = individuals(x[known[known != i]])
+        center = 0 if expected else center
+        far[i] = np.abs(x[i] - center) / (np.maximum(sigma, floor) * np.sqrt(1 + 1 / (n - 1)))
+    return far
+
+
+def tail(far, contexts):
+    """How far out a run is with a probability: Tukey's h, from the runs beyond a threshold. Sigma
+    is known, or that of so many contexts."""
     n = len(far)
     if n < 10:
         return None
-    k, spared, far = int(0.4 * n), n // 25, np.sort(far)[::-1]
+    spared, far = n // 25, np.sort(far)[::-1]
+    k = min(int(0.4 * n), 10 + spared)
     at = np.maximum(np.arange(k), spared)
 
     def usual(p):
-        return stats.norm.isf(-np.expm1(np.log1p(-p) / CHARTS) / 2)
+        each = -np.expm1(np.log1p(-p) / CHARTS)
+        return multiple(each, contexts) if contexts else stats.norm.isf(each / 2)
 
-    index = np.log(far[at] / far[k]).sum() / (k - spared)
-    expected = np.log(usual((at + 0.5) / n) / usual((k + 0.5) / n)).sum() / (k - spared)
-    return (far[k], k / n, index) if index > expected * (1 + 1.64 / np.sqrt(k - spared)) else None
+    share, z = (k + 0.5) / n, usual((at + 0.5) / n)
+    start = usual(share)
+    h = max(0, np.log(far[at] / far[k] * start / z).sum() / ((z**2 - start**2) / 2).sum())
+
+    def limit(p):
+        z, runs, decades = usual(p), k - spared, np.log(share / p)
+        doubt = 1 if contexts else runs * np.expm1(decades / runs) / decades
+        return far[k] * z / start * np.exp(h * doubt * (z**2 - start**2) / 2)
+
+    return limit
 
 
 class Single:
@@ -162,8 +185,7 @@ class Single:
         usual = multiple(each, PHASE1 if self.frozen else len(newest))
         limit = usual
         if far is not None:
-            threshold, share, index = far
-            limit = max(limit, threshold * (share / BUDGET) ** index)
+            limit = max(limit, far(BUDGET))
         wide = multiple(each, n) / usual if self.frozen else 1
         return bool((np.abs(run - expected) > limit * wide * factor * sigma * np.sqrt(1 + 1 / n)).any())
 
@@ -176,16 +198,15 @@ class Single:
             if kind is not None:
                 x[:, s] -= forecasts(kind, points[:, s], middle[s])[0]
         center, sigma, n = self.phase1(x, floor) if screened else self.all(x, floor)
-        around = center.copy()
-        if not screened:
-            for s, kind in enumerate(kinds):
-                if kind is not None:
-                    around[s] = 0
-        far = np.nanmax(np.abs(x - around) / (sigma * np.sqrt(1 + 1 / n)), axis=(1, 2))
+        if screened:
+            far = np.abs(x - center) / (sigma * np.sqrt(1 + 1 / n))
+        else:
+            far = np.stack([left_out(x[:, s], kind is not None, floor[s]) for s, kind in enumerate(kinds)], axis=1)
+        far = np.nanmax(far, axis=(1, 2))
         for s, kind in enumerate(kinds):
             if kind is not None:
                 center[s] = middle[s]
-        return center, sigma, n, kinds, tail(far)
+        return center, sigma, n, kinds, tail(far, 0 if screened else len(points))
 
     @staticmethod
     def all(points, floor):
@@ -262,13 +283,13 @@ class Components:
         key = base.tobytes()
         if key != self.key:
             self.key, self.trained = key, self.train(base)
-        unit, m, limits, kinds, center = self.trained
+        unit, m, limits, kinds, center, usual = self.trained
         x, newest = self.variables(run[None], unit)[0], self.variables(points[-25:], unit)
         for kind, part in kinds:
             state = forecasts(kind, newest[:, part], center[part])[1]
             expected, factor = ahead(kind, state, center[part], ahead_by)
             x[part] = (x[part] - expected) / factor
-        return bool((np.array(score(m, x)) > limits).any())
+        return bool((np.array(score(m, bounded(x, usual))) > limits).any())
 
     def train(self, base):
         unit = np.sort(base[:, 1], axis=0)[(len(base) - 1) // 2]
@@ -281,6 +302,9 @@ class Components:
                 x[:, part] = x[:, part] - forecasts(kind, x[:, part], center[part])[0]
         x = x[~np.isnan(x).any(axis=1)]
         n, p = x.shape
+        ranked = np.sort(x, axis=0)
+        usual = ranked[n // 2], (ranked[3 * n // 4] - ranked[n // 4]) / (2 * stats.norm.ppf(0.75))
+        x = bounded(x, usual)
         folds = n if n**3 * (n + p) <= MOST_WORK else FOLDS
         left_out = np.empty((n, 2))
         for i in range(folds):
@@ -291,7 +315,15 @@ class Components:
         t2, q = (box(left_out[:, i], BUDGET / 2) for i in range(2))
         f = stats.f(len(m[3]), n - len(m[3]))
         t2 = max(t2, left_out[:, 0].mean() * f.isf(BUDGET / 2) / f.mean())
-        return unit, m, np.array([t2, q]), kinds, center
+        return unit, m, np.array([t2, q]), kinds, center, usual
+
+
+def bounded(x, usual):
+    """Variables with what lies beyond the bound by its logarithm."""
+    middle, spread = usual
+    far = np.abs(x - middle) / spread
+    near = BOUND + np.log1p(np.maximum(far - BOUND, 0))
+    return np.where(far > BOUND, middle + np.sign(x - middle) * spread * near, x)
 
 
 def box(x, alpha):
