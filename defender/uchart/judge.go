@@ -43,7 +43,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 7 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 8 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
