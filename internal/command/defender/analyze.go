@@ -56,11 +56,16 @@ func newAnalyze() *cobra.Command {
 			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr, checkTwice(report, args)); err != nil {
 				return command.UsageError(cmd, err)
 			}
-			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Keep: keepFor(output, report), Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
+			heap, progress := newHeap(), newProgress(cmd.ErrOrStderr(), time.Now)
+			defer heap.restore()
+			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Keep: keepFor(output, report), Progress: func(at analyze.Progress) {
+				heap.show(at)
+				progress.show(at)
+			}}
 			r, err := analysis.Files(cmd.Context(), args)
 			if problems := new(trace.Problems); errors.As(err, &problems) {
-				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
-					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others", err)
+				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 || p.Column != "" }) {
+					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others, or leave some out with --ignore-columns", err)
 				}
 				return command.UsageError(cmd, err)
 			}
