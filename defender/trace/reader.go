@@ -123,7 +123,7 @@ func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error)
 		return nil, reader.readError(err)
 	}
 	if what := foreignHeader(header); what != "" {
-		reader.problem(1, "", what)
+		reader.problem(0, "", what)
 		return nil, &reader.problems
 	}
 	reader.header(header, columns)

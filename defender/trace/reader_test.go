@@ -150,7 +150,7 @@ func TestReader_foreign(t *testing.T) {
 		"\xff\xfen\x00a\x00":                   "text in UTF-16: save it as UTF-8",
 		"\xfe\xff\x00n":                        "text in UTF-16",
 		"ARROW1\x00\x00":                       "an Arrow file: write it as Parquet or CSV",
-		"name;Time;A\nx;1;2,5\n":               "x.csv:1: fields are separated by semicolons: write commas between them, and points in numbers",
+		"name;Time;A\nx;1;2,5\n":               "x.csv: fields are separated by semicolons: write commas between them, and points in numbers",
 		"name\tTime\tA\nx\t1\t2\n":             "separated by tabs",
 		"name|Time|A\nx|1|2\n":                 "separated by bars",
 		"name,Time,Step Number,A\rx,1,1,2\r":   "the lines end with a carriage return alone",

@@ -70,14 +70,8 @@ func newAnalyze() *cobra.Command {
 				progress.show(at)
 			}}
 			r, err := analysis.Files(cmd.Context(), args)
-			if problems := new(trace.Problems); errors.As(err, &problems) {
-				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 || p.Column != "" }) {
-					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others, or leave some out with --ignore-columns", err)
-				}
-				return command.UsageError(cmd, err)
-			}
 			if err != nil {
-				return err
+				return explain(cmd, err)
 			}
 			r.Classify(labels)
 			if err := errors.Join(writeLabelsOf(writeFaults, r), writeReport(report, r)); err != nil {
@@ -98,6 +92,22 @@ func newAnalyze() *cobra.Command {
 	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
 	columnFlags(f, &columns)
 	return command.WithUsageErrors(cmd)
+}
+
+// explain says what to do about an error of an analysis.
+func explain(cmd *cobra.Command, err error) error {
+	if cmd.Context().Err() != nil {
+		return fmt.Errorf("analyzing was interrupted, and no result is written: %w", err)
+	}
+	problems := new(trace.Problems)
+	if !errors.As(err, &problems) {
+		return err
+	}
+	ofColumns := func(p trace.Problem) bool { return p.Line == 1 || strings.Contains(p.What, "ignore the column") }
+	if slices.ContainsFunc(problems.List, ofColumns) {
+		err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others, or leave some out with --ignore-columns", err)
+	}
+	return command.UsageError(cmd, err)
 }
 
 // keepFor returns how much of verdicts is kept in memory.
