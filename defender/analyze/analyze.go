@@ -39,6 +39,7 @@ type Run struct {
 	// Classification names the fault of an alarm; see Report.Classify.
 	Classification *classify.Match `json:"classification,omitempty"`
 
+	place  place  // of its whole verdict, if those are in a file
 	id     string // unique in its group
 	sensor string // the first of its file
 }
@@ -65,6 +66,7 @@ type Report struct {
 	// Classified says that some alarm was compared with labelled runs.
 	Classified bool `json:"classified"`
 
+	whole   *Verdicts // nil unless whole verdicts are in a file
 	columns trace.Columns
 	byName  map[string]*Group
 }

@@ -18,6 +18,7 @@ type Analysis struct {
 	Strategies *strategy.Set
 	Columns    trace.Columns
 	Keep       Keep
+	Whole      *Verdicts // takes whole verdicts, for [Report.WriteJSON]; nil if what Keep says is enough
 	// Progress is called after each run that was read; nil if nobody wants to know.
 	Progress func(Progress)
 }
@@ -32,7 +33,7 @@ type Progress struct {
 // Files analyzes files. Errors name the file, line and column of what is wrong, all of a file
 // at once.
 func (a *Analysis) Files(ctx context.Context, names []string) (*Report, error) {
-	r := &Report{Files: names, Version: a.Strategies.Version(), columns: a.Columns}
+	r := &Report{Files: names, Version: a.Strategies.Version(), columns: a.Columns, whole: a.Whole}
 	judges := startJudges(ctx, a)
 	in := &reading{analysis: a, report: r, judges: judges}
 	in.progress.Size = sizeOf(names)

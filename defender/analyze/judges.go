@@ -17,6 +17,7 @@ import (
 type judges struct {
 	set    *strategy.Set
 	keep   Keep
+	whole  *Verdicts
 	ctx    context.Context // ends with the first error
 	fail   context.CancelCauseFunc
 	queues []chan judgement
@@ -38,7 +39,7 @@ const queued = 8
 
 // startJudges starts as many judges as there are processors.
 func startJudges(ctx context.Context, a *Analysis) *judges {
-	j := &judges{set: a.Strategies, keep: a.Keep, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
+	j := &judges{set: a.Strategies, keep: a.Keep, whole: a.Whole, queues: make([]chan judgement, runtime.GOMAXPROCS(0))}
 	j.ctx, j.fail = context.WithCancelCause(ctx)
 	for i := range j.queues {
 		j.queues[i] = make(chan judgement, queued)
@@ -117,6 +118,11 @@ func (j *judges) conclude(calc *uchart.Calculator, what judgement) error {
 	run.Reason = v.Reason()
 	if v.State == uchart.Alarm {
 		j.alarms.Add(1)
+	}
+	if j.whole != nil {
+		if run.place, err = j.whole.add(&v); err != nil {
+			return err
+		}
 	}
 	run.Verdict = j.keep.of(&v)
 	past.drift(run, j.keep)

@@ -247,16 +247,13 @@ func (c *cutter) hole(m message) string {
 	return ""
 }
 
-// lost notes that messages of the trace are lost for a reason, which no number shows.
-func (c *cutter) lost(reason string) {
-	affected := false
+// lost notes that messages of the trace are lost for a reason, which no number shows. It reports
+// whether that ends a run as incomplete.
+func (c *cutter) lost(reason string) bool {
 	for _, run := range c.runs {
 		run.fail(reason)
-		affected = true
 	}
-	if !affected {
-		c.notice("%s", reason)
-	}
+	return len(c.runs) > 0
 }
 
 // finish gives away the runs that have ended and lack nothing any more.

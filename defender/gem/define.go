@@ -25,7 +25,7 @@ func (s *session) define(ctx context.Context, conn *hsms.Conn) error {
 		err := step.send(ctx, conn)
 		refused := new(refusedError)
 		if step.optional && (errors.Is(err, hsms.ErrAborted) || errors.As(err, &refused)) {
-			s.report(Notice, "%v", err)
+			s.noticeOnce("%v", err) // everything may be defined again soon
 			continue
 		}
 		if err != nil {

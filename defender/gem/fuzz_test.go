@@ -43,8 +43,34 @@ func FuzzParseClock(f *testing.F) {
 	})
 }
 
+// FuzzUnloading: whatever equipment answers to S6F23, the host doesn't ask more often in a row
+// without a message than it says, and takes all that comes before.
+func FuzzUnloading(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 0, 1, 0, 2})
+	f.Add([]byte{255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, came []byte) {
+		u := unloading{received: 7}
+		received, idle := int64(7), 0
+		for i := range len(came) + maxIdle {
+			idle++
+			if i < len(came) && came[i] > 0 { // else nothing comes any more
+				received, idle = received+int64(came[i]), 0
+			}
+			got := u.answered(received, false)
+			if barren := got == spoolBarren; barren != (idle == maxIdle) {
+				t.Fatalf("answer %d, the %dth without a message: %v", i, idle, got)
+			}
+			if got == spoolBarren {
+				return
+			}
+		}
+		t.Error("the host asks without end")
+	})
+}
+
 // FuzzTake: whatever equipment sends, the host doesn't fail, and what becomes of runs has no
-// more than was sent.
+// more than was sent. However often it sends it, people are told a limited number of times.
 func FuzzTake(f *testing.F) {
 	plan := planFor(f, 1, 2, 1, "127.0.0.1:1")
 	kind := plan.Types["etch"]
@@ -65,14 +91,22 @@ func FuzzTake(f *testing.F) {
 	seed(6, 1, secs.L(secs.Uint(k.trace), secs.Uint(1), stamp, secs.L(secs.A("1"), secs.L(), secs.B())))
 	seed(5, 1, secs.L(secs.B(0x81), secs.Uint(3), secs.A("x")))
 	seed(9, 5, secs.B(1, 2, 3))
+	seed(6, 1, secs.L())
+	seed(6, 1, secs.L(secs.Uint(k.trace), secs.Uint(4), secs.A("2026030112000510"), secs.L(secs.A("1"))))
+	seed(6, 11, secs.L(secs.Uint(1), secs.Uint(startEvent)))
 	f.Fuzz(func(t *testing.T, stream, function byte, data []byte) {
 		item, err := secs.Decode(data)
 		if err != nil {
 			return
 		}
-		h := New(Config{Plan: plan, Ledger: openLedger(t, filepath.Join(t.TempDir(), "ledger"))})
+		notices := 0
+		h := New(Config{Plan: plan, Ledger: openLedger(t, filepath.Join(t.TempDir(), "ledger")), Report: func(r Report) {
+			if r.What == Notice {
+				notices++
+			}
+		}})
 		s := h.sessions[plan.Tools[0].Name]
-		s.courier = &courier{queue: make(chan Outcome, 100)}
+		s.courier = &courier{queue: make(chan Outcome, 1000)}
 		// Before it, between two samples of a run, and at its end.
 		begin := secs.New(6, 11, secs.L(secs.Uint(1), secs.Uint(startEvent), secs.L(report)))
 		sample := func(n uint32) secs.Message {
@@ -83,6 +117,15 @@ func FuzzTake(f *testing.F) {
 			if _, err := s.answer(m); err != nil {
 				t.Fatal(err)
 			}
+		}
+		for range 5 * noticeBurst {
+			if _, err := s.answer(fuzzed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mayBeOfRun := fuzzed.Is(6, 11) // is reported each time
+		if notices > 3*noticeBurst && !mayBeOfRun {
+			t.Errorf("%d notices of one message that is repeated", notices)
 		}
 		s.chambers[0].cutter.stop("over")
 		if err := s.settle(s.chambers[0]); err != nil {

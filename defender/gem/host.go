@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/hsms"
@@ -70,6 +71,8 @@ func (r Report) String() string {
 type Host struct {
 	config   Config
 	sessions map[string]*session // by tool; fixed when the host is made
+
+	unloadInterval time.Duration // the constant, except in tests
 }
 
 // New returns a host.
@@ -80,7 +83,7 @@ func New(c Config) *Host {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Host{config: c, sessions: map[string]*session{}}
+	h := &Host{config: c, sessions: map[string]*session{}, unloadInterval: unloadInterval}
 	for _, tool := range c.Plan.Tools {
 		h.sessions[tool.Name] = h.session(tool)
 	}
@@ -171,7 +174,7 @@ func (h *Host) session(tool Tool) *session {
 	kind := h.config.Plan.Types[tool.Type]
 	s := &session{
 		host: h, tool: tool, kind: &kind, spools: kind.Spool == nil || *kind.Spool,
-		events: map[uint32]*chamberState{}, traces: map[uint32]*chamberState{}, stray: map[string]bool{}, again: make(chan struct{}, 1),
+		events: map[uint32]*chamberState{}, traces: map[uint32]*chamberState{}, again: make(chan struct{}, 1),
 	}
 	for _, name := range slices.Sorted(maps.Keys(kind.Chambers)) {
 		s.add(name, kind.Chambers[name])

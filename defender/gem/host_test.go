@@ -72,6 +72,8 @@ type rig struct {
 	cancel context.CancelFunc
 	ended  chan error
 
+	unloadInterval time.Duration // if above 0, instead of the host's
+
 	changed *sync.Cond
 	reports []Report
 }
@@ -90,6 +92,9 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.cancel, r.ended = cancel, make(chan error, 1)
 	r.host = New(Config{Plan: r.plan, Taker: r, Store: r, Ledger: ledger, Report: r.note})
+	if r.unloadInterval > 0 {
+		r.host.unloadInterval = r.unloadInterval
+	}
 	go func(h *Host) {
 		err := h.Run(ctx)
 		r.ended <- errors.Join(err, ledger.Close())
@@ -411,6 +416,122 @@ func TestHost_spool(t *testing.T) {
 func (r *rig) trace(chamber string) uint32 {
 	kind := r.plan.Types["etch"]
 	return newCollection(&kind, kind.Chambers[chamber]).trace
+}
+
+// TestHost_barrenSpool: equipment that says permanently that spooled messages come, or that it is
+// busy, and sends none is collected from all the same, and people are told once.
+func TestHost_barrenSpool(t *testing.T) {
+	t.Parallel()
+	for _, code := range []byte{0, 1} {
+		t.Run(fmt.Sprintf("answer %d", code), func(t *testing.T) {
+			t.Parallel()
+			e := startEquipment(t, func(e *equipment) { e.refuse = map[string]byte{"S6F23": code} })
+			p := newProcess(e, 0, 2)
+			r := newRig(t, planFor(t, 1, 2, 1, e.address))
+			r.unloadInterval = time.Millisecond
+			r.start()
+			r.reported(Notice, "asking for spooled messages: the equipment has accepted S6F23, or said that it is busy, 100 times and sent nothing")
+			e.traced(1)
+			p.run("first", 5)
+			r.reported(Taken, "c1/first")
+
+			e.disconnect()
+			e.waitFor(func() bool { // another connection of the same host gives up, too
+				n := 0
+				for _, name := range e.asked {
+					if name == "S6F23" {
+						n++
+					}
+				}
+				return n >= 2*maxIdle
+			})
+			r.stop()
+			r.check("etch1", "c1", p)
+			if got := r.all(Notice); len(got) != 1 || !strings.Contains(got[0], "write spool: false into the plan if it has none") {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}
+
+// TestUnloading_waitsForItself: equipment whose messages wait for this host isn't given up.
+func TestUnloading_waitsForItself(t *testing.T) {
+	t.Parallel()
+	var u unloading
+	for range 2 * maxIdle {
+		if got := u.answered(0, true); got != spoolComes {
+			t.Fatalf("after %d requests: %v", u.requests, got)
+		}
+	}
+	long := 0
+	for i := range int64(2 * longSpool) {
+		if u.answered(i+1, false) == spoolLong {
+			long++
+		}
+	}
+	if long != 1 {
+		t.Errorf("people are told %d times that the spool is long", long)
+	}
+}
+
+// TestChamberState_patience: a trace that stays silent has everything defined again less and
+// less often, until it is heard.
+func TestChamberState_patience(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		group uint32
+		want  []time.Duration
+	}{
+		{1, []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, maxPatience, maxPatience}},
+		{10_000, []time.Duration{5000 * time.Second, 5000 * time.Second}}, // of 0.1 s
+	} {
+		h := New(Config{Plan: planFor(t, 1, 2, test.group, "127.0.0.1:1")})
+		s := h.sessions["etch1"]
+		c := s.chambers[0]
+		for i, want := range test.want {
+			if got := c.patience(); got != want {
+				t.Errorf("groups of %d, the %dth time: %v, want %v", test.group, i, got, want)
+			}
+			s.redefine(c)
+		}
+		sample := secs.New(6, 1, secs.L(secs.Uint(c.trace), secs.Uint(1), secs.A("2026030112000010"), secs.L()))
+		if _, err := s.answer(sample); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.patience(); got != test.want[0] {
+			t.Errorf("groups of %d, heard again: %v, want %v", test.group, got, test.want[0])
+		}
+	}
+}
+
+// TestNotices: what equipment repeats is reported 20 times, then once a minute with a count.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	var n notices
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	pass := func() (given, dropped int) {
+		for range 100 {
+			if ok, more := n.pass("kind", now); ok {
+				given, dropped = given+1, dropped+more
+			}
+		}
+		return given, dropped
+	}
+	for _, step := range []struct {
+		after          time.Duration
+		given, dropped int
+	}{{0, 20, 0}, {noticeEvery - 1, 0, 0}, {1, 1, 180}, {noticeEvery / 2, 0, 0}, {time.Hour, 20, 199}} {
+		now = now.Add(step.after)
+		if given, dropped := pass(); given != step.given || dropped != step.dropped {
+			t.Errorf("after %v more: %d given, %d told as not given; want %d and %d", step.after, given, dropped, step.given, step.dropped)
+		}
+	}
+	if ok, _ := n.pass("another", now); !ok {
+		t.Error("one kind holds up another")
+	}
+	if !n.first("text") || n.first("text") {
+		t.Error("a text is given other than once")
+	}
 }
 
 // TestHost_overflow: a spool that is too small costs runs, which the host says.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -19,8 +18,6 @@ import (
 
 // independent is a process of testdata/equipment.py.
 type independent struct {
-	address string
-
 	mu   sync.Mutex
 	said []map[string]json.RawMessage
 	done chan struct{} // closed when its runs are done
@@ -28,14 +25,8 @@ type independent struct {
 
 func startIndependent(t *testing.T, python string, runs, samples int) *independent {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := &independent{address: l.Addr().String(), done: make(chan struct{})}
-	_ = l.Close()
-	_, port, _ := net.SplitHostPort(i.address)
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "equipment.py"), port, strconv.Itoa(runs), strconv.Itoa(samples))
+	i := &independent{done: make(chan struct{})}
+	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "equipment.py"), strconv.Itoa(runs), strconv.Itoa(samples))
 	in, out := startProcess(t, cmd)
 	read := make(chan struct{})
 	go func() {
@@ -133,7 +124,7 @@ func TestSecsgem(t *testing.T) {
 			for range tools {
 				i := startIndependent(t, python, runs, samples)
 				i.waitFor(t, "ready", "")
-				all, addresses = append(all, i), append(addresses, i.address)
+				all, addresses = append(all, i), append(addresses, "127.0.0.1:"+string(i.all("ready")[0]))
 			}
 			r := newRig(t, independentPlan(t, group, addresses...))
 			r.start()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	watchInterval  = 2 * time.Second        // between looks for silent traces
-	unloadInterval = 300 * time.Millisecond // in which spooled messages come, before more are asked for
+	watchInterval = 2 * time.Second  // between looks for silent traces
+	maxPatience   = 10 * time.Minute // with a trace that stays silent, before everything is defined again
 )
 
 // session is what the host knows of one tool, over all its connections. Two goroutines use
@@ -29,14 +29,18 @@ type session struct {
 	chambers []*chamberState
 	events   map[uint32]*chamberState // by start and end events
 	traces   map[uint32]*chamberState
-	stray    map[string]bool // reports and traces of no chamber, reported once
+	notices  notices
 
 	conn atomic.Pointer[hsms.Conn] // over which the equipment is told of alarms; nil if there is none
 
 	spools  bool          // the equipment is asked for spooled messages
+	barren  bool          // that no spooled messages come has been reported
 	defined bool          // the equipment was told what to send
 	reason  string        // why there is no connection, as it was reported last
 	again   chan struct{} // the equipment has established communications again, and may have spooled
+
+	received atomic.Int64 // messages of the equipment that may have been spooled
+	taking   atomic.Bool  // one is being taken at this moment
 }
 
 // chamberState is one chamber of a tool.
@@ -44,7 +48,7 @@ type chamberState struct {
 	collection
 	cutter cutter
 	heard  atomic.Int64 // when there was a message of the trace, in nanoseconds since 1970
-	quiet  atomic.Bool  // that there is none has been reported
+	vain   atomic.Int32 // how often everything was defined again since then
 }
 
 func (s *session) add(name string, plan Chamber) {
@@ -143,18 +147,35 @@ func (s *session) watch(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if silent := s.silent(); silent != nil {
-			if !silent.quiet.Swap(true) {
-				s.report(Notice, "chamber %s has sent no sample for %v: everything is defined again", silent.cutter.chamber.Name, silent.patience())
-			}
-			s.defined = false
+			s.redefine(silent)
 			return nil
 		}
 	}
 }
 
-// patience is how long a trace may be silent.
+// redefine has everything be defined again for a chamber that is silent. It is reported once
+// until the chamber is heard again.
+func (s *session) redefine(silent *chamberState) {
+	patience := silent.patience()
+	if silent.vain.Add(1) == 1 {
+		s.notice("chamber %s has sent no sample for %v: everything is defined again, and again later if it stays silent: "+
+			"compare its sensors and period with what the equipment can trace", silent.cutter.chamber.Name, patience)
+	}
+	s.defined = false
+}
+
+// patience is how long a trace may be silent. It doubles with each time that everything was
+// defined again in vain: that restarts the traces of the tool's other chambers, too.
 func (c *chamberState) patience() time.Duration {
-	return max(5*time.Duration(c.plan.Group)*time.Duration(c.plan.Period), 10*time.Second)
+	first := max(5*time.Duration(c.plan.Group)*time.Duration(c.plan.Period), 10*time.Second)
+	patience := first
+	for range c.vain.Load() {
+		if patience >= maxPatience {
+			break
+		}
+		patience = min(2*patience, max(maxPatience, first))
+	}
+	return patience
 }
 
 // silent returns a chamber whose trace isn't heard any more. Equipment that was started again
@@ -210,32 +231,6 @@ func online(ctx context.Context, conn *hsms.Conn) error {
 	// 2: it is online by now.
 	if code, ok := reply.Body().Code(); !ok || code != 0 && code != 2 {
 		return fmt.Errorf("the equipment is offline and answers with ONLACK %v: put it online there", reply.Body())
-	}
-	return nil
-}
-
-// unload asks for spooled messages until there are none.
-func (s *session) unload(ctx context.Context, conn *hsms.Conn) error {
-	for s.spools {
-		reply, err := conn.Request(ctx, secs.New(6, 23, secs.Byte(0)))
-		switch {
-		case errors.Is(err, hsms.ErrAborted):
-			s.report(Notice, "the equipment has no spool: a run during which the link fails will be incomplete; write spool: false into the plan if this is known")
-			s.spools = false
-			return nil
-		case err != nil:
-			return fmt.Errorf("asking for spooled messages: %w", err)
-		}
-		// 0: they come. 1: it is busy, as with those that it sends already. 2: there are none.
-		if code, ok := reply.Body().Code(); !ok || code > 1 {
-			return nil
-		}
-		s.listen() // a trace may have to wait for its turn
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(unloadInterval):
-		}
 	}
 	return nil
 }

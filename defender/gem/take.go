@@ -30,6 +30,11 @@ func (s *session) take(conn *hsms.Conn, p hsms.Primary) error {
 
 // answer handles a message and returns the answer; nil if there is none.
 func (s *session) answer(m secs.Message) (*secs.Item, error) {
+	s.taking.Store(true)
+	defer s.taking.Store(false)
+	if m.Stream != 1 && m.Stream != 9 {
+		s.received.Add(1)
+	}
 	accepted, err := secs.B(0), error(nil)
 	switch {
 	case m.Is(1, 1):
@@ -48,7 +53,7 @@ func (s *session) answer(m secs.Message) (*secs.Item, error) {
 		err = s.takeEvent(m)
 	case m.Is(6, 5), m.Is(10, 1): // a wish to send much; a message of an operator
 	case m.Stream == 9:
-		s.report(Notice, "the equipment reports an error: %v", m)
+		s.notice("the equipment reports an error: %v", m)
 		return nil, nil
 	default:
 		s.host.config.Logger.Debug("message of no interest", "tool", s.tool.Name, "message", m.Name())
@@ -61,7 +66,7 @@ func (s *session) answer(m secs.Message) (*secs.Item, error) {
 func (s *session) takeAlarm(m secs.Message) {
 	fields, err := fieldsOf(m.Body(), 3)
 	if err != nil {
-		s.report(Notice, "alarm not read: %v", err)
+		s.notice("alarm not read: %v", err)
 		return
 	}
 	code, _ := fields[0].Int(0)
@@ -78,9 +83,9 @@ func (s *session) takeAlarm(m secs.Message) {
 func (s *session) takeTrace(m secs.Message) error {
 	fields, err := fieldsOf(m.Body(), 4)
 	if err != nil {
-		s.report(Notice, "samples not read: %v", err)
+		s.notice("samples not read: %v", err)
 		for _, c := range s.chambers { // of which it is one
-			c.cutter.lost("samples could not be read: " + err.Error())
+			c.cutter.lost("samples could not be read: " + err.Error()) // which is reported above
 			if err := s.settle(c); err != nil {
 				return err
 			}
@@ -93,10 +98,13 @@ func (s *session) takeTrace(m secs.Message) error {
 		return nil
 	}
 	c.heard.Store(time.Now().UnixNano())
-	c.quiet.Store(false)
+	c.vain.Store(0)
 	samples, err := c.readTrace(fields[1], fields[2], fields[3])
 	if err != nil {
-		c.cutter.lost("samples could not be read: " + err.Error())
+		lost := "samples could not be read: " + err.Error()
+		if !c.cutter.lost(lost) {
+			s.notice("chamber %s: %s", c.cutter.chamber.Name, lost)
+		}
 	} else {
 		c.cutter.message(samples)
 	}
@@ -107,7 +115,7 @@ func (s *session) takeTrace(m secs.Message) error {
 func (s *session) takeEvent(m secs.Message) error {
 	fields, err := fieldsOf(m.Body(), 3)
 	if err != nil {
-		s.report(Notice, "event not read: %v", err)
+		s.report(Notice, "event not read: %v", err) // each may be that of a run
 		return nil
 	}
 	id := idOf(fields[1])
@@ -121,7 +129,7 @@ func (s *session) takeEvent(m secs.Message) error {
 	})
 	if at < 0 {
 		s.strange("event", fields[1])
-		c.cutter.lost(fmt.Sprintf("event %d came without its report", id))
+		s.loseEvent(c, fmt.Sprintf("event %d came without its report", id))
 		return s.settle(c)
 	}
 	e, err := c.readEvent(id == c.plan.Start, fields[2].Items[at].Items[1])
@@ -129,18 +137,22 @@ func (s *session) takeEvent(m secs.Message) error {
 		err = c.cutter.event(e)
 	}
 	if err != nil {
-		c.cutter.lost(fmt.Sprintf("event %d could not be read: %v", id, err))
+		s.loseEvent(c, fmt.Sprintf("event %d could not be read: %v", id, err))
 	}
 	return s.settle(c)
 }
 
+// loseEvent notes an event that says nothing. Unlike samples, each is reported: it may be the
+// only sign of a run.
+func (s *session) loseEvent(c *chamberState, reason string) {
+	if !c.cutter.lost(reason) {
+		s.report(Notice, "chamber %s: %s", c.cutter.chamber.Name, reason)
+	}
+}
+
 // strange reports what was not asked for, once.
 func (s *session) strange(what string, id secs.Item) {
-	key := what + " " + id.String()
-	if len(s.stray) < 1000 && !s.stray[key] {
-		s.stray[key] = true
-		s.report(Notice, "%s is not of this plan: data of another plan or host is not taken", key)
-	}
+	s.noticeOnce("%s %v is not of this plan: data of another plan or host is not taken", what, id)
 }
 
 // settle notes what a cutter has found out. Runs that started are in the ledger when it
@@ -152,7 +164,7 @@ func (s *session) settle(c *chamberState) error {
 			return err
 		}
 	}
-	for _, text := range notices {
+	for _, text := range notices { // of holes, in each of which a run may be
 		s.report(Notice, "chamber %s: %s", c.cutter.chamber.Name, text)
 	}
 	for _, o := range outcomes {

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/lapack"
-	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -50,7 +49,7 @@ var ErrUnfit = errors.New("no model")
 
 // Train makes a model of runs, one a row, all of one length and finite. It needs
 // three at least, and one variable at least that varies. The work is that of an
-// eigenvalue problem of the smaller of runs and variables.
+// eigenvalue problem of the smaller of runs and variables, with as many vectors as components.
 func Train(runs [][]float64, c Config) (*Model, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -60,18 +59,11 @@ func Train(runs [][]float64, c Config) (*Model, error) {
 // scratch is memory that the training of one model after the other uses. No model keeps any
 // of it.
 type scratch struct {
-	runs, gram, values, work, column []float64
+	runs, gram, column, vector []float64
+	spectrum                   spectrum
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-// room returns that much of a scratch slice, with whatever was left in it.
-func (*scratch) room(s *[]float64, n int) []float64 {
-	if cap(*s) < n {
-		*s = make([]float64, n)
-	}
-	return (*s)[:n]
-}
 
 // train is [Train].
 func (s *scratch) train(runs [][]float64, c Config) (*Model, error) {
@@ -105,7 +97,7 @@ func (s *scratch) train(runs [][]float64, c Config) (*Model, error) {
 	}
 	m := &Model{n: n, p: p, mean: make([]float64, p), scale: make([]float64, p)}
 	m.center(runs, c)
-	x := mat.NewDense(n, p, s.room(&s.runs, n*p))
+	x := mat.NewDense(n, p, room(&s.runs, n*p))
 	for i, run := range runs {
 		m.standardize(x.RawRowView(i), run)
 	}
@@ -162,16 +154,16 @@ func (m *Model) standardize(dst, run []float64) {
 func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
 	transposed := m.p > m.n
 	size := min(m.n, m.p)
-	gram := mat.NewSymDense(size, s.room(&s.gram, size*size))
-	gram.Zero()
+	gram := blas64.Symmetric{Uplo: blas.Lower, N: size, Stride: size, Data: room(&s.gram, size*size)}
+	form := blas.Trans
 	if transposed {
-		gram.SymOuterK(1/float64(m.n-1), x)
-	} else {
-		gram.SymOuterK(1/float64(m.n-1), x.T())
+		form = blas.NoTrans
 	}
-	values, vectors, ok := s.eigen(gram.RawSymmetric())
+	blas64.Syrk(form, 1/float64(m.n-1), x.RawMatrix(), 0, gram)
+	unfound := fmt.Errorf("%w: the eigenvalues of %d runs of %d variables were not found", ErrUnfit, m.n, m.p)
+	values, ok := s.spectrum.solve(gram)
 	if !ok {
-		return fmt.Errorf("%w: the eigenvalues of %d runs of %d variables were not found", ErrUnfit, m.n, m.p)
+		return unfound
 	}
 	total := 0.0
 	for i, v := range values {
@@ -192,10 +184,15 @@ func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
 			m.k++
 		}
 	}
+	vectors, ok := s.spectrum.leading(m.k)
+	if !ok {
+		return unfound
+	}
 	m.loadings = mat.NewDense(m.p, m.k, nil)
-	column := mat.NewVecDense(m.p, s.room(&s.column, m.p))
+	column := mat.NewVecDense(m.p, room(&s.column, m.p))
+	v := mat.NewVecDense(size, room(&s.vector, size))
 	for a := range m.k {
-		v := vectors.ColView(size - 1 - a)
+		mat.Row(v.RawVector().Data, a, vectors)
 		if transposed {
 			column.MulVec(x.T(), v)
 			column.ScaleVec(1/mat.Norm(column, 2), column)
@@ -206,21 +203,6 @@ func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
 		m.loadings.SetCol(a, column.RawVector().Data)
 	}
 	return nil
-}
-
-// eigen returns the eigenvalues of a symmetric matrix, the largest first, and its eigenvectors
-// as columns, in the order of ascending eigenvalues; false if they aren't found. It is what
-// [mat.EigenSym] does, without its copies.
-func (s *scratch) eigen(a blas64.Symmetric) (values []float64, vectors *mat.Dense, ok bool) {
-	values = s.room(&s.values, a.N)
-	var size [1]float64
-	lapack64.Syev(lapack.EVCompute, a, values, size[:], -1)
-	work := s.room(&s.work, int(size[0]))
-	if !lapack64.Syev(lapack.EVCompute, a, values, work, len(work)) {
-		return nil, nil, false
-	}
-	slices.Reverse(values)
-	return values, mat.NewDense(a.N, a.N, a.Data), true
 }
 
 // orient makes the largest loading positive: eigenvectors have no sign of their

@@ -27,8 +27,8 @@ var powersOfTen = [exactDigits + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7,
 // decimal is strconv.ParseFloat for what files mostly have: a few digits with a point between
 // them. Digits and power of ten are exact, so their quotient is the nearest float64. It takes
 // nothing else.
-func decimal(s string) (float64, bool) {
-	negative := s != "" && s[0] == '-'
+func decimal[text string | []byte](s text) (float64, bool) {
+	negative := len(s) > 0 && s[0] == '-'
 	if negative {
 		s = s[1:]
 	}
@@ -36,26 +36,25 @@ func decimal(s string) (float64, bool) {
 		return 0, false
 	}
 
-	var whole uint64
-	digits, point := 0, -1
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= '0' && c <= '9':
-			whole = whole*10 + uint64(c-'0')
-			digits++
-		case c == '.' && point < 0:
-			point = digits
-		default:
-			return 0, false
-		}
+	whole, at := uint64(0), 0
+	for ; at < len(s) && s[at]-'0' <= 9; at++ {
+		whole = whole*10 + uint64(s[at]-'0')
 	}
-	if digits == 0 || digits > exactDigits {
+	digits, fraction := at, 0
+	if at < len(s) && s[at] == '.' {
+		for at++; at < len(s) && s[at]-'0' <= 9; at++ {
+			whole = whole*10 + uint64(s[at]-'0')
+			fraction++
+		}
+		digits += fraction
+	}
+	if at < len(s) || digits == 0 || digits > exactDigits {
 		return 0, false
 	}
 
 	v := float64(whole)
-	if point >= 0 {
-		v /= powersOfTen[digits-point]
+	if fraction > 0 {
+		v /= powersOfTen[fraction]
 	}
 	if negative {
 		v = -v

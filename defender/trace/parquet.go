@@ -86,6 +86,8 @@ func (p *parquetRows) line(int) int { return int(p.row) }
 
 func (p *parquetRows) text(field int) string { return p.columns[field].text() }
 
+func (p *parquetRows) is(field int, text string) bool { return p.text(field) == text }
+
 func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].number() }
 
 func (p *parquetRows) whole(field int) (int64, bool) { return p.columns[field].cell().AsWhole() }

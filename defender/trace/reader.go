@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -93,8 +92,10 @@ type Reader struct {
 	values []float64 // of each sensor
 
 	seen     map[[6]string]int // line at which each wafer begins
+	told     map[string]int    // problems by what they have in common
 	next     *Wafer            // begun, as its first row ended the wafer before
 	problems Problems
+	hidden   int   // problems that aren't told, as others like them are
 	err      error // of all further calls
 }
 
@@ -106,15 +107,13 @@ func NewReader(r io.Reader, name string) (*Reader, error) {
 
 // NewColumnReader is NewReader for a file whose columns have other names.
 func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error) {
-	b := bufio.NewReader(r)
-	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = b.Discard(3)
-	}
-	table := &csvRows{csv: csv.NewReader(b)}
-	table.csv.ReuseRecord = true
-	table.csv.FieldsPerRecord = -1
-
+	table := newCSVRows(r, csvBuffer)
 	reader := newReader(name)
+	start, _ := table.in.Peek(8) // as much as there is
+	if what := foreignStart(start); what != "" {
+		reader.problem(0, "", what)
+		return nil, &reader.problems
+	}
 	header, err := table.readHeader()
 	if errors.Is(err, io.EOF) {
 		reader.problem(1, "", "the file is empty: its first line has to name the columns")
@@ -123,11 +122,17 @@ func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error)
 	if err != nil {
 		return nil, reader.readError(err)
 	}
+	if what := foreignHeader(header); what != "" {
+		reader.problem(0, "", what)
+		return nil, &reader.problems
+	}
 	reader.header(header, columns)
 	return reader.begins(table)
 }
 
-func newReader(name string) *Reader { return &Reader{file: name, seen: map[[6]string]int{}} }
+func newReader(name string) *Reader {
+	return &Reader{file: name, seen: map[[6]string]int{}, told: map[string]int{}}
+}
 
 // begins has the reader read rows, unless the columns have problems.
 func (r *Reader) begins(table rows) (*Reader, error) {
@@ -235,7 +240,23 @@ func (r *Reader) row() *Wafer {
 }
 
 func (r *Reader) belongs(w *Wafer) bool {
-	return w.key == r.key() && w.Fault == r.field(faultRole)
+	if !r.is(faultRole, w.Fault) {
+		return false
+	}
+	for i, role := range keyRoles {
+		if !r.is(role, w.key[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// is reports whether a row has a text in a column: none where there is no such column.
+func (r *Reader) is(role role, text string) bool {
+	if at := r.columns[role]; at >= 0 {
+		return r.rows.is(at, text)
+	}
+	return text == ""
 }
 
 // field returns what a row has in a column, and nothing where there is none.
@@ -246,9 +267,12 @@ func (r *Reader) field(role role) string {
 	return ""
 }
 
+// keyRoles are those of the columns that tell wafers apart.
+var keyRoles = [...]role{runRole, setRole, waferRole, chamberRole, recipeRole, groupRole}
+
 // key tells wafers apart.
 func (r *Reader) key() (key [6]string) {
-	for i, role := range [...]role{runRole, setRole, waferRole, chamberRole, recipeRole, groupRole} {
+	for i, role := range keyRoles {
 		key[i] = r.field(role)
 	}
 	return key
@@ -288,7 +312,7 @@ func (r *Reader) begin() {
 		}
 	}
 	if line, ok := r.seen[w.key]; ok {
-		r.problem(r.line(), r.names[runRole], fmt.Sprintf("wafer %q was there before, at line %d: keep its rows together and its fault the same", w.Trace.Context, line))
+		r.repeated("again", r.line(), r.names[runRole], fmt.Sprintf("run %q was there before, at line %d: sort the rows by run and time, and keep its fault the same", w.Trace.Context, line))
 		return
 	}
 	r.seen[w.key] = r.line()
@@ -322,7 +346,23 @@ func (r *Reader) fieldProblem(at int, column, what string) {
 	if len(text) > 40 {
 		text = text[:40] + "..."
 	}
-	r.problem(r.rows.line(at), column, strconv.Quote(text)+" "+what)
+	r.repeated("column "+column, r.rows.line(at), column, strconv.Quote(text)+" "+what)
+}
+
+// maxAlike is how many problems that have something in common are told.
+const maxAlike = 2
+
+// repeated is problem for what may be wrong in each row, such as a column that is no sensor: the
+// first ones are told, so that others have room, and all count.
+func (r *Reader) repeated(common string, line int, column, what string) {
+	r.told[common]++
+	if r.told[common] <= maxAlike {
+		r.problem(line, column, what)
+		return
+	}
+	if r.hidden++; len(r.problems.List)+r.hidden > MaxProblems {
+		r.problems.More = true
+	}
 }
 
 func (r *Reader) line() int { return r.rows.line(0) }

@@ -77,8 +77,8 @@ func TestProblemsNameLineColumnAndFix(t *testing.T) {
 			[]string{`x.csv:3: column "Time": "x" is not a time`, `x.csv:5: column "Step Number": "4.5" is not a recipe step`, `x.csv:5: column "B": "zwei" is not a number`, "x.csv:6: the row has 5 fields and the first line names 8"}},
 		{"a time that is not finite", header + "c,1,w1,,inf,4,1,2\n" + "c,1,w1,,,4,1,2\n", []string{`x.csv:2: column "Time": "inf"`, `x.csv:3: column "Time": ""`}},
 		{"a stray quote", header + row + "c,1,\"w\"1,,1,4,1,2\n" + "c,1,w1,,1,4,?,2\n", []string{"x.csv:3: ", `x.csv:4: column "A"`}},
-		{"a wafer that comes back", header + row + "c,2,w2,,1,4,1,2\n" + row, []string{`x.csv:4: column "name": wafer "w1" was there before, at line 2`}},
-		{"a fault that changes", header + row + "c,1,w1,bad,2,4,1,2\n", []string{`x.csv:3: column "name": wafer "w1" was there before`}},
+		{"a wafer that comes back", header + row + "c,2,w2,,1,4,1,2\n" + row, []string{`x.csv:4: column "name": run "w1" was there before, at line 2`}},
+		{"a fault that changes", header + row + "c,1,w1,bad,2,4,1,2\n", []string{`x.csv:3: column "name": run "w1" was there before`}},
 		{"a wafer without a name", header + "c,1,,,1,4,1,2\n", []string{`x.csv:2: column "name": is empty`}},
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
@@ -102,10 +102,66 @@ func TestProblemsNameLineColumnAndFix(t *testing.T) {
 
 func TestManyProblemsAreCapped(t *testing.T) {
 	t.Parallel()
-	_, err := readAll(header + strings.Repeat("c,1,w1,,1,4,x,y\n", 1000))
+	_, err := readAll(header + strings.Repeat("c,1,w1\n", 1000))
 	var problems *trace.Problems
 	if !errors.As(err, &problems) || len(problems.List) != trace.MaxProblems || !problems.More || !strings.HasSuffix(err.Error(), "and more") {
 		t.Errorf("error is %v, want %d problems and more", err, trace.MaxProblems)
+	}
+}
+
+// TestReader_alike: a column that is no sensor leaves room for the next one, and the file isn't
+// read to its end for it.
+func TestReader_alike(t *testing.T) {
+	t.Parallel()
+	for behaviour, test := range map[string]struct {
+		text string
+		want int
+	}{
+		"two columns of text": {header + strings.Repeat("c,1,w1,,1,4,x,y\n", 1000), 4},
+		"runs in turn":        {header + strings.Repeat("c,1,w1,,1,4,1,2\nc,1,w2,,1,4,1,2\n", 1000), 2},
+		"few of them":         {header + strings.Repeat("c,1,w1,,1,4,x,2\n", 5) + "c,1,w1,,1,4,1,y\n", 3},
+	} {
+		r, err := trace.NewReader(io.MultiReader(strings.NewReader(test.text), iotest.ErrReader(errors.New("the end"))), "x.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = r.Read() // the first run is whole
+		}
+		var problems *trace.Problems
+		if behaviour == "few of them" { // which need the end of the file
+			_, err = readAll(test.text)
+		}
+		if !errors.As(err, &problems) || len(problems.List) != test.want {
+			t.Errorf("%s: the error is %v, want %d problems", behaviour, err, test.want)
+		} else if problems.More != (behaviour != "few of them") {
+			t.Errorf("%s: there are more: %t", behaviour, problems.More)
+		}
+	}
+}
+
+// TestReader_foreign: a file that isn't CSV is told as what it is.
+func TestReader_foreign(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"\x1f\x8b\x08\x00\x00":                 "x.csv: is compressed with gzip: decompress it first",
+		"\x28\xb5\x2f\xfd\x00":                 "zstd",
+		"PK\x03\x04\x14":                       "a ZIP archive, as workbooks of Excel are",
+		"\xff\xfen\x00a\x00":                   "text in UTF-16: save it as UTF-8",
+		"\xfe\xff\x00n":                        "text in UTF-16",
+		"ARROW1\x00\x00":                       "an Arrow file: write it as Parquet or CSV",
+		"name;Time;A\nx;1;2,5\n":               "x.csv: fields are separated by semicolons: write commas between them, and points in numbers",
+		"name\tTime\tA\nx\t1\t2\n":             "separated by tabs",
+		"name|Time|A\nx|1|2\n":                 "separated by bars",
+		"name,Time,Step Number,A\rx,1,1,2\r":   "the lines end with a carriage return alone",
+		"name\n":                               `column "Time": is missing`,
+		"\"na;me\",Time,Step Number,A\n":       `column "name": is missing`,
+		"name,Time,Step Number,A\r\nx,1,1,?\n": `x.csv:2: column "A"`,
+	} {
+		_, err := readAll(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
 	}
 }
 

@@ -4,15 +4,16 @@ HSMS, SECS-II, the states of GEM, reports, events, alarms, remote commands and t
 the library's. It has no traces and no spool: these are here, over its messages. The clock
 is one of samples, so that a slow machine doesn't change what a run has.
 
-    equipment.py PORT RUNS SAMPLES
+    equipment.py RUNS SAMPLES
 
-It does RUNS runs of SAMPLES samples once a host has started a trace, says on its output what they were,
+It says its port, does RUNS runs of SAMPLES samples once a host has started a trace, says on its output what they were,
 and serves until its input ends.
 """
 
 import datetime
 import json
 import logging
+import socket
 import sys
 import threading
 
@@ -166,7 +167,11 @@ class Equipment(secsgem.gem.GemEquipmentHandler):
 
 def main():
     logging.basicConfig(level=logging.ERROR)
-    port, runs, samples = (int(a) for a in sys.argv[1:])
+    runs, samples = (int(a) for a in sys.argv[1:])
+    # Only now, when all is imported: until it is bound, any other process may take it.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     equipment = Equipment(port)
     equipment.enable()
     worker = threading.Thread(target=equipment.work, args=(runs, samples), daemon=True)

@@ -50,36 +50,35 @@ func newAnalyze() *cobra.Command {
 			"  muster defender analyze fab.csv --run-column run_id --time-column ts --step-column step \\\n" +
 			"      --chamber-column chamber --recipe-column recipe --ignore-columns lot,operator",
 		Args: command.Args(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			set, strategiesErr := strategiesOf(strategies)
 			labels, labelsErr := labelsOf(faults)
 			if err := errors.Join(command.CheckOutput(output), strategiesErr, labelsErr, checkTwice(report, args)); err != nil {
 				return command.UsageError(cmd, err)
 			}
-			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Keep: keepFor(output, report), Progress: newProgress(cmd.ErrOrStderr(), time.Now).show}
-			r, err := analysis.Files(cmd.Context(), args)
-			if problems := new(trace.Problems); errors.As(err, &problems) {
-				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
-					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others", err)
-				}
-				return command.UsageError(cmd, err)
-			}
+			whole, err := wholeFor(output)
 			if err != nil {
 				return err
 			}
-			r.Classify(labels)
-			if writeFaults != "" {
-				if err := writeLabelsOf(writeFaults, r); err != nil {
-					return err
-				}
+			if whole != nil {
+				defer func() { err = errors.Join(err, whole.Close()) }()
 			}
-			if report != "" {
-				if err := writeReport(report, r); err != nil {
-					return err
-				}
+			heap, progress := newHeap(), newProgress(cmd.ErrOrStderr(), time.Now)
+			defer heap.restore()
+			analysis := &analyze.Analysis{Strategies: set, Columns: columns, Keep: keepFor(report), Whole: whole, Progress: func(at analyze.Progress) {
+				heap.show(at)
+				progress.show(at)
+			}}
+			r, err := analysis.Files(cmd.Context(), args)
+			if err != nil {
+				return explain(cmd, err)
+			}
+			r.Classify(labels)
+			if err := errors.Join(writeLabelsOf(writeFaults, r), writeReport(report, r)); err != nil {
+				return err
 			}
 			if output == "json" {
-				return command.WriteJSON(cmd.OutOrStdout(), r)
+				return r.WriteJSON(cmd.OutOrStdout())
 			}
 			return writeRuns(cmd.OutOrStdout(), r, all)
 		},
@@ -95,15 +94,36 @@ func newAnalyze() *cobra.Command {
 	return command.WithUsageErrors(cmd)
 }
 
-// keepFor returns how much of verdicts an output needs.
-func keepFor(output, report string) analyze.Keep {
-	switch {
-	case output == "json":
-		return analyze.KeepAll
-	case report != "":
+// explain says what to do about an error of an analysis.
+func explain(cmd *cobra.Command, err error) error {
+	if cmd.Context().Err() != nil {
+		return fmt.Errorf("analyzing was interrupted, and no result is written: %w", err)
+	}
+	problems := new(trace.Problems)
+	if !errors.As(err, &problems) {
+		return err
+	}
+	ofColumns := func(p trace.Problem) bool { return p.Line == 1 || strings.Contains(p.What, "ignore the column") }
+	if slices.ContainsFunc(problems.List, ofColumns) {
+		err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others, or leave some out with --ignore-columns", err)
+	}
+	return command.UsageError(cmd, err)
+}
+
+// keepFor returns how much of verdicts is kept in memory.
+func keepFor(report string) analyze.Keep {
+	if report != "" {
 		return analyze.KeepFigures
 	}
 	return analyze.KeepReasons
+}
+
+// wholeFor returns a file for whole verdicts, if an output has them.
+func wholeFor(output string) (*analyze.Verdicts, error) {
+	if output != "json" {
+		return nil, nil
+	}
+	return analyze.NewVerdicts()
 }
 
 // checkTwice checks that files can be read twice, as a report does.
@@ -149,8 +169,11 @@ func columnFlags(f *pflag.FlagSet, columns *trace.Columns) {
 }
 
 // writeReport writes beside the file and then takes its place, so that a report
-// that is there is a whole one.
+// that is there is a whole one. Without a name there is none to write.
 func writeReport(name string, r *analyze.Report) (err error) {
+	if name == "" {
+		return nil
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".report-*")
 	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -167,8 +190,11 @@ func writeReport(name string, r *analyze.Report) (err error) {
 	return os.Rename(f.Name(), name)
 }
 
-// writeLabelsOf writes the labels that a report has, as of now.
+// writeLabelsOf writes the labels that a report has, as of now, to the file of a name.
 func writeLabelsOf(name string, r *analyze.Report) error {
+	if name == "" {
+		return nil
+	}
 	list, now := append([]defender.FaultLabel{}, r.Labels()...), time.Now().UTC()
 	for i := range list {
 		list[i].By, list[i].At = command.UserName(), now
