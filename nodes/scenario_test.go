@@ -28,10 +28,9 @@ type scenario struct {
 	// tolerated is what the general rest rule does not hold for.
 	region    func(*sim.Options)
 	appraiser nodes.Appraiser
-	deaf      bool          // workers can't be asked to hand over in time
-	nodeless  int           // instances without a node that nobody may touch
-	stale     time.Duration // how old an observation may be by which an action is completed; 0: slack
-	outage    bool          // of an API so long that a cordoned node stays cordoned past its drain's deadline
+	deaf      bool // workers can't be asked to hand over in time
+	nodeless  int  // instances without a node that nobody may touch
+	outage    bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.
@@ -48,6 +47,7 @@ type stage struct {
 	policy nodes.Policy
 	sc     *scenario
 	plan   schedule
+	stood  func(actor string, since, until time.Time) time.Duration // how long its tick stood still between two times; nil: it never did
 }
 
 // quick is a policy with short times, so that a run takes few ticks.
