@@ -124,8 +124,11 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	config := nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
 		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }}
 	if len(s.policy.Pools) > 0 {
+		config.Templates = ec2Config.Templates()
+	}
+	if len(s.policy.Pools) > 0 || s.policy.Sizing == nodes.SizingFit {
 		f := fit.New(fit.Config{})
-		config.Templates, config.Sizer, config.Fitter, config.Screener, config.Appraiser = ec2Config.Templates(), f, f, f, f
+		config.Sizer, config.Fitter, config.Screener, config.Appraiser = f, f, f, f
 	}
 	g.r, err = nodes.New(config)
 	g.must(err)
