@@ -168,9 +168,9 @@ func (r driftReplacer) want(t thrifty, q Question, fits bool) (Want, bool) {
 	return want, ok
 }
 
-// again reports whether a replacement of a worker has failed before and the worker can go without another. The node that was launched for
-// it is still there then; without this, every further try would leave one node more.
+// again reports whether a replacement of a worker has failed after its launch and the worker can go without another. The node that was
+// launched for it is still there then; without this, every further try would leave one node more.
 func (r driftReplacer) again(t thrifty) bool {
-	failed := slices.ContainsFunc(r.in.r.SkipList, func(s Skip) bool { return s.InstanceID == t.Instance.ID })
+	failed := slices.ContainsFunc(r.in.r.SkipList, func(s Skip) bool { return s.InstanceID == t.Instance.ID && s.Cause != causeNothingLaunched })
 	return failed && r.in.available > r.in.p.MinWorkers && !r.lastOfZone(t.Worker) && !r.busyAfter(-t.Node.Allocatable.MilliCPU)
 }

@@ -354,6 +354,13 @@ func (j *judge) budget(e *sim.Entry) {
 	if off && !j.s.policy.Drift {
 		return
 	}
+	if own := e.Before.Of(begins(e.After, e.Before)); e.Detail == "failScaleUp" && len(own.ScaleUpInstanceIDs) == 0 {
+		for range own.ScaleUpReplaces { // it launched nothing, so it disturbs none
+			if i := slices.Index(j.merged, time.Unix(own.ScaleUpStartedEpoch, 0)); i >= 0 {
+				j.merged = slices.Delete(j.merged, i, i+1)
+			}
+		}
+	}
 	own := e.After.Of(begins(e.Before, e.After))
 	workers, began := 0, int64(0)
 	switch e.Detail {
