@@ -39,7 +39,7 @@ const (
 	poolKept       = "a pool's limit passed only by open replacements"
 	poolsOwn       = "an instance boots from its pool's template"
 	budgetKept     = "no more workers consolidated or replaced within an hour than CONSOLIDATE_PER_HOUR"
-	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
+	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC or DISK_PRESSURE_TIMEOUT_SEC, and not while many are not Ready"
 )
 
 // cordon is when a node was cordoned, and how many leases had run out before.
@@ -75,6 +75,8 @@ type judge struct {
 	noReplace  map[string]bool       // items that say no replacement, or could get none
 	opened     map[string]bool       // instances with an item
 	items      map[string]*sim.Entry // the last write of each item
+	full       map[string]time.Time  // whose disk is full, since when
+	free       map[string]time.Time  // and whose no longer is
 	merged     []time.Time           // workers whose removal a consolidation or drift began; in its scenarios the cluster is never idle
 	givenUp    map[string]bool       // marked because they were not Ready
 }
@@ -82,7 +84,7 @@ type judge struct {
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
 		ready: map[string]bool{}, changed: map[string]time.Time{}, taken: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
-		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, items: map[string]*sim.Entry{}, givenUp: map[string]bool{}}
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, items: map[string]*sim.Entry{}, full: map[string]time.Time{}, free: map[string]time.Time{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
 		j.entry(&ledger[i])
@@ -119,6 +121,11 @@ func (j *judge) entry(e *sim.Entry) {
 		if e.Kind == sim.BecameNotReady {
 			j.lastOut = e.At
 		}
+	case sim.DiskFull:
+		j.full[e.Instance] = e.At
+	case sim.DiskFree:
+		delete(j.full, e.Instance)
+		j.free[e.Instance] = e.At
 	case sim.Cordoned:
 		if _, ok := j.cordoned[e.Instance+e.Detail]; !ok {
 			j.cordoned[e.Instance+e.Detail] = cordon{e.At, j.ranOut}
@@ -403,11 +410,22 @@ func (j *judge) marks(e *sim.Entry) {
 	}
 	for _, m := range e.After.Removals {
 		if old, _ := e.Before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
-			j.mark(m.InstanceID, e)
+			j.mark(m.InstanceID, e, m.DiskFull)
+			if m.DiskFull {
+				j.fullDisk(m.InstanceID, e)
+			}
 			if m.NotReady {
 				j.giveUp(m.InstanceID, e)
 			}
 		}
+	}
+}
+
+// fullDisk judges the mark of a worker because of its disk, beside what changed too short a time ago to be seen.
+func (j *judge) fullDisk(id string, e *sim.Entry) {
+	at, full := j.full[id]
+	if !full && !j.unseen(e, j.free[id]) || full && e.At.Sub(at) < j.s.policy.DiskPressureFor {
+		j.fail(longNotReady, "%s was marked; its disk is full %t, since %s", id, full, at)
 	}
 }
 
@@ -445,16 +463,18 @@ func (j *judge) elsewhere(id string, e *sim.Entry) bool {
 }
 
 // mark judges the cluster at the moment of a mark, beside what was lost from outside too short a time ago to be seen.
-func (j *judge) mark(id string, e *sim.Entry) {
+// A worker whose disk is full takes no pods, so it may go as the last of its zone, and at MAX_WORKERS, where nothing can be launched beside
+// it, below MIN_WORKERS.
+func (j *judge) mark(id string, e *sim.Entry, diskFull bool) {
 	f := e.Facts
 	j.marked[id] = true
 	if f.ReadySince.IsZero() || !f.Alive || e.At.Sub(j.lastOut) < slack && !j.lastOut.IsZero() {
 		return
 	}
-	if f.Available < j.s.policy.MinWorkers {
+	if f.Available < j.s.policy.MinWorkers && !(diskFull && f.AliveAll >= j.s.policy.MaxWorkers) {
 		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
 	}
-	if f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
+	if !diskFull && f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
 		j.fail(zoneKept, "%s was marked as the last of its zone", id)
 	}
 }
@@ -466,7 +486,7 @@ func (j *judge) item(e *sim.Entry) {
 		j.intents[i.Intent.Request] = true
 	}
 	if i.Marked && !j.marked[i.InstanceID] {
-		j.mark(i.InstanceID, e)
+		j.mark(i.InstanceID, e, false)
 	}
 	if r := j.record; e.Detail == "planInterruption" && i.Replace == nodes.ReplaceYes && r != nil && r.Targets(i.InstanceID) &&
 		e.At.Sub(targetSince(*r, i.InstanceID)) > slack {

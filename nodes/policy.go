@@ -77,10 +77,11 @@ type Policy struct {
 	// ConsolidateWindows are when a consolidation or drift may begin.
 	ConsolidateWindows Windows `json:",omitempty"`
 
-	JoinTimeout    time.Duration // launched nodes must be Ready within this
-	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
-	DrainTimeout   time.Duration // hard limit of one node's drain, across ticks
-	ScaleDownStuck time.Duration // a scale-down older than this is cleared
+	JoinTimeout     time.Duration // launched nodes must be Ready within this
+	NotReadyFor     time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
+	DiskPressureFor time.Duration // a worker whose disk has been full for this long is drained and removed; 0: never
+	DrainTimeout    time.Duration // hard limit of one node's drain, across ticks
+	ScaleDownStuck  time.Duration // a scale-down older than this is cleared
 
 	Trigger Trigger
 	Sizing  SizingMode
@@ -177,6 +178,8 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
+	check(p.DiskPressureFor == 0 || p.DiskPressureFor >= time.Minute, "DISK_PRESSURE_TIMEOUT_SEC", seconds(p.DiskPressureFor),
+		"use 60 or more, or 0 to keep workers under disk pressure")
 	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
 		"use 60 or more seconds, so that a reboot or a moment without the network costs no worker, or 0 to keep every worker that is not Ready")
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
@@ -286,6 +289,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
+	setting.New("DISK_PRESSURE_TIMEOUT_SEC", "1800", "a worker that has been under disk pressure for this long is drained and removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.DiskPressureFor })),
 	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
 	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
 	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),

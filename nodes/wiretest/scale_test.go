@@ -66,6 +66,7 @@ func crowded(t testing.TB, workers, podsEach int, pools bool) *rig {
 		}
 	})
 	g.SetLoad(0.5)
+	g.Advance(16 * time.Minute) // before the pods, whose series take long
 	g.Populate(func(yield func(string, sim.PodSpec) bool) {
 		for i := range workers * podsEach {
 			each := int64(1900 / podsEach)
@@ -75,7 +76,7 @@ func crowded(t testing.TB, workers, podsEach int, pools bool) *rig {
 			}
 		}
 	})
-	g.Advance(16 * time.Minute)
+	g.Advance(time.Minute)
 	return g
 }
 
@@ -237,6 +238,7 @@ func TestScale(t *testing.T) {
 				t.Errorf("%d nodes: %v calls with pools, %v without", s.workers, c.calls, without.calls)
 			}
 			without = c
+			t.Logf("%d nodes, pools %t: %s", s.workers, pools, c.took)
 			fmt.Fprintf(&out, "| %d | %d | %s | %s | %s | %s | %d MB | %d MB | %d | %d | %d |\n", s.workers, s.workers*each, number(pools), c.took.Round(time.Millisecond),
 				c.deciding.Round(100*time.Microsecond), c.cpu.Round(10*time.Millisecond), c.allocated/1e6, c.most/1e6, c.calls[toAWS], c.calls[toKubernetes], c.calls[toPrometheus])
 		}
