@@ -358,7 +358,7 @@ func (j *judge) unseen(e *sim.Entry, at time.Time) bool {
 // hour is one between the times at which they began, in whole seconds as the actions say them: a write may arrive some seconds later.
 func (j *judge) budget(e *sim.Entry) {
 	off := j.s.policy.Consolidation == "" || j.s.policy.Consolidation == nodes.ConsolidationOff
-	if off && !j.s.policy.Drift {
+	if off && !j.s.policy.Drift && j.s.policy.ExpireAfter == 0 {
 		return
 	}
 	if own := e.Before.Of(begins(e.After, e.Before)); e.Detail == "failScaleUp" && len(own.ScaleUpInstanceIDs) == 0 {

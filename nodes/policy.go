@@ -73,7 +73,8 @@ type Policy struct {
 	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation or drift begins within an hour.
 	ConsolidatePerHour int
 	// Drift says that a worker that would be launched otherwise now is replaced.
-	Drift bool
+	Drift       bool
+	ExpireAfter time.Duration // a worker that was launched longer ago is replaced; 0: never
 	// ConsolidateWindows are when a consolidation or drift may begin.
 	ConsolidateWindows Windows `json:",omitempty"`
 
@@ -178,6 +179,7 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
+	check(p.ExpireAfter == 0 || p.ExpireAfter >= time.Hour, "EXPIRE_AFTER_SEC", seconds(p.ExpireAfter), "use 3600 or more, or 0 to keep workers of any age")
 	check(p.DiskPressureFor == 0 || p.DiskPressureFor >= time.Minute, "DISK_PRESSURE_TIMEOUT_SEC", seconds(p.DiskPressureFor),
 		"use 60 or more, or 0 to keep workers under disk pressure")
 	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
@@ -286,6 +288,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION and DRIFT within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
 	setting.New("CONSOLIDATE_WINDOWS", "", "when CONSOLIDATION and DRIFT may begin, in UTC: [DAY[-DAY] ]HH:MM-HH:MM,..., for example Mon-Fri 22:00-06:00,Sat-Sun 00:00-24:00; default always", readWindows),
 	setting.New("DRIFT", "false", "replace workers whose launch template, image, user data, labels, taints or type are not what new nodes get", setting.Bool(func(p *Policy) *bool { return &p.Drift })),
+	setting.New("EXPIRE_AFTER_SEC", "0", "replace workers that were launched longer ago than this; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.ExpireAfter })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,7 @@ import (
 )
 
 var (
-	scaleLarge = flag.Bool("scale", false, "measure TestScale at 1,000 nodes with 30,000 pods and at 5,000 with 150,000")
+	scaleSizes = flag.String("scale", "", "numbers of nodes at which TestScale measures, with 30 pods each, such as 1000,5000; growth then is for 900 pods")
 	scaleTable = flag.String("scale.table", "", "write TestScale's tables to this file")
 )
 
@@ -55,10 +56,14 @@ func poolOf(p nodes.Policy) func(int) string {
 	}
 }
 
+// podsEach are the pods of a node.
+const podsEach = 30
+
 // crowded is a cluster in which no worker's pods fit on the others, so that a decision looks at every one.
-func crowded(t testing.TB, workers, podsEach int, pools bool) *rig {
+func crowded(t testing.TB, workers int, pools bool) *rig {
 	g := build(t, func(s *set) {
 		s.policy, s.wait = scaled(pools, 2*workers), time.Minute // a simulated Prometheus takes its time over this many series
+		s.policy.CPUUpFor, s.policy.PendingUpFor, s.policy.IdleDownFor = 30*time.Second, 30*time.Second, time.Minute // and over long windows
 		s.sim.Zones, s.sim.Workers, s.sim.WorkerType, s.sim.WorkerPoolOf = []string{"a", "b", "c"}, nil, "m5.large", poolOf(s.policy)
 		s.sim.Capacity = allocatable
 		for i := range workers {
@@ -66,11 +71,10 @@ func crowded(t testing.TB, workers, podsEach int, pools bool) *rig {
 		}
 	})
 	g.SetLoad(0.5)
-	g.Advance(16 * time.Minute) // before the pods, whose series take long
+	g.Advance(8 * time.Minute) // before the pods, whose series take long
 	g.Populate(func(yield func(string, sim.PodSpec) bool) {
 		for i := range workers * podsEach {
-			each := int64(1900 / podsEach)
-			p := sim.PodSpec{Name: fmt.Sprintf("shop/web-%d-%d", i/workers, i%workers), MilliCPU: each + int64(i/workers%2), Memory: 64 << 20}
+			p := sim.PodSpec{Name: fmt.Sprintf("shop/web-%d-%d", i/workers, i%workers), MilliCPU: 1900/podsEach + int64(i/workers%2), Memory: 64 << 20}
 			if !yield(fmt.Sprintf("i-%03d", 2+i%workers), p) {
 				return
 			}
@@ -215,31 +219,30 @@ func grow(t testing.TB, pods int, pools bool, change func(*nodes.Policy)) growth
 // TestScale measures whole ticks, with every adapter over HTTP and the event log on disk, and growth, both with pools and without. What
 // it judges is what doesn't depend on the machine: a tick asks for the same whether there are pools, and launches no more than is needed.
 func TestScale(t *testing.T) {
-	type size struct{ workers, pods int }
-	sizes, pods := []size{{30, 900}}, 90
-	if *scaleLarge {
-		sizes, pods = []size{{1000, 30}, {5000, 30}}, 900
+	sizes, pods := []string{"30"}, 90
+	if *scaleSizes != "" {
+		sizes, pods = strings.Split(*scaleSizes, ","), 900
 	}
 	var out strings.Builder
 	out.WriteString("| nodes | pods | pools | tick | of it decision | CPU | allocated | most in use | EC2 calls | Kubernetes calls | Prometheus calls |\n" +
 		"| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
+		workers, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var without cost
 		for _, pools := range []bool{false, true} {
-			each := s.pods
-			if !*scaleLarge {
-				each = s.pods / s.workers
-			}
-			c := crowded(t, s.workers, each, pools).measured(5)
+			c := crowded(t, workers, pools).measured(5)
 			if c.decision.Action != nodes.Noop || c.decision.Reason != nodes.ReasonSteady {
-				t.Errorf("%d nodes, pools %t: decided %s %s %q", s.workers, pools, c.decision.Action, c.decision.Reason, c.decision.Detail)
+				t.Errorf("%d nodes, pools %t: decided %s %s %q", workers, pools, c.decision.Action, c.decision.Reason, c.decision.Detail)
 			}
 			if pools && (c.calls[toKubernetes] != without.calls[toKubernetes] || c.calls[toPrometheus] != without.calls[toPrometheus]) {
-				t.Errorf("%d nodes: %v calls with pools, %v without", s.workers, c.calls, without.calls)
+				t.Errorf("%d nodes: %v calls with pools, %v without", workers, c.calls, without.calls)
 			}
 			without = c
-			t.Logf("%d nodes, pools %t: %s", s.workers, pools, c.took)
-			fmt.Fprintf(&out, "| %d | %d | %s | %s | %s | %s | %d MB | %d MB | %d | %d | %d |\n", s.workers, s.workers*each, number(pools), c.took.Round(time.Millisecond),
+			t.Logf("%d nodes, pools %t: %s", workers, pools, c.took)
+			fmt.Fprintf(&out, "| %d | %d | %s | %s | %s | %s | %d MB | %d MB | %d | %d | %d |\n", workers, workers*podsEach, number(pools), c.took.Round(time.Millisecond),
 				c.deciding.Round(100*time.Microsecond), c.cpu.Round(10*time.Millisecond), c.allocated/1e6, c.most/1e6, c.calls[toAWS], c.calls[toKubernetes], c.calls[toPrometheus])
 		}
 	}
@@ -281,7 +284,7 @@ func number(pools bool) string {
 
 const scalePage = `# What a tick costs
 
-Written by ` + "`go test ./nodes/wiretest -run Scale$ -timeout 30m -scale -scale.table $PWD/docs/results/scale.md`" + ` on %d cores, one run.
+Written by ` + "`go test ./nodes/wiretest -run Scale$ -timeout 30m -scale 1000,5000 -scale.table $PWD/docs/results/scale.md`" + ` on %d cores, one run.
 
 ## Whole ticks
 
