@@ -471,7 +471,7 @@ func (j *judge) mark(id string, e *sim.Entry, diskFull bool) {
 	if f.ReadySince.IsZero() || !f.Alive || e.At.Sub(j.lastOut) < slack && !j.lastOut.IsZero() {
 		return
 	}
-	if f.Available < j.s.policy.MinWorkers && !(diskFull && f.AliveAll >= j.s.policy.MaxWorkers) {
+	if f.Available < j.s.policy.MinWorkers && (!diskFull || f.AliveAll < j.s.policy.MaxWorkers) {
 		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
 	}
 	if !diskFull && f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
