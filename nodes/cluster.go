@@ -51,6 +51,7 @@ type Node struct {
 	NotReadyWhy   string            `json:"notReadyWhy,omitempty"`   // what the Ready condition says; "" while it is Ready
 	KubeletSilent bool              `json:"kubeletSilent,omitempty"` // the control plane hears nothing of it
 	Pressure      string            `json:"pressure,omitempty"`      // what it is short of, as its conditions say; "": of nothing
+	DiskFullSince time.Time         `json:"diskFullSince,omitzero"`  // by its DiskPressure condition; zero while it is not under disk pressure
 	Ending        Ending            `json:"ending,omitzero"`         // of the pods whose deletion has begun, the one whose grace ends first
 	Unschedulable bool              `json:"unschedulable,omitempty"`
 	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon

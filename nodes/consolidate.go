@@ -15,6 +15,8 @@ const (
 	mostAppraised = 10
 	// mostPerHour bounds what the record remembers of the disruption budget.
 	mostPerHour = 1000
+	// causeNothingLaunched is why a worker is left alone whose replacement could not be launched.
+	causeNothingLaunched = "no replacement could be launched"
 )
 
 func (c Consolidation) known() bool {
@@ -287,4 +289,13 @@ func (r *Record) consolidate(workers, perHour int, now time.Time) bool {
 		r.ConsolidatedEpochs = append(r.ConsolidatedEpochs, now.Unix())
 	}
 	return true
+}
+
+// unconsolidate gives back what an action that began at a time took from the disruption budget.
+func (r *Record) unconsolidate(workers int, began int64) {
+	for range workers {
+		if i := slices.Index(r.ConsolidatedEpochs, began); i >= 0 {
+			r.ConsolidatedEpochs = slices.Delete(r.ConsolidatedEpochs, i, i+1)
+		}
+	}
 }

@@ -33,8 +33,9 @@ type inputs struct {
 func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 	in := inputs{p: p, o: o, r: r, now: now, census: count(o)}
 	in.occupied = in.alive + in.intents + r.unlaunched()
-	in.expected = in.available + in.coming + in.joining()
-	in.unhealthy = UnhealthyWorkers(p, o, r, now)
+	unhealthy, leaving := unhealthyWorkers(p, o, r, now)
+	in.unhealthy = unhealthy
+	in.expected = in.available + in.coming + in.joining() - leaving
 	for _, pod := range o.Pending {
 		if pod.NeverFit != "" {
 			in.neverFit += pod.N()
@@ -92,11 +93,15 @@ func (in inputs) cpuText() string {
 	return fmt.Sprintf("CPU at %s of %s for %s", text(in.o.Readings.CPU), text(in.p.CPUUp), text(in.age(in.r.CPUHighSinceEpoch)))
 }
 
-// unhealthyText names the workers that count and are not Ready, "" if there are none.
+// unhealthyText names the workers that count and are not Ready or take no pods, "" if there are none.
 func (in inputs) unhealthyText() string {
 	var out []string
 	for _, u := range in.unhealthy[:min(len(in.unhealthy), mostCauses)] {
-		out = append(out, fmt.Sprintf("%s has not been Ready for %s (%s)", u.InstanceID, text(in.age(u.SinceEpoch)), u.Why))
+		state := "has not been Ready"
+		if u.DiskFull {
+			state = "has been under disk pressure"
+		}
+		out = append(out, fmt.Sprintf("%s %s for %s (%s)", u.InstanceID, state, text(in.age(u.SinceEpoch)), u.Why))
 	}
 	if n := len(in.unhealthy) - len(out); n > 0 {
 		out = append(out, fmt.Sprintf("and %d more", n))

@@ -6,11 +6,13 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Drifted is a worker that is not as it would be launched now.
+// Drifted is a worker that is not as it would be launched now, or that is too old.
 type Drifted struct {
 	InstanceID string `json:"instanceId"`
+	Expired    bool   `json:"expired,omitempty"` // it is older than EXPIRE_AFTER_SEC
 	Why        string `json:"why"`
 }
 
@@ -20,17 +22,37 @@ type Drifted struct {
 //   - a worker without a hash, because Muster didn't launch it, or did so before it gave hashes: what it was launched by is not known;
 //   - a worker of a pool that is not in the file any more, because nothing says what would replace it;
 //   - the zone, the market and the size of a type, in which workers of one pool may differ.
-func DriftedWorkers(p Policy, o Observation) []Drifted {
+//
+// A worker that is older than EXPIRE_AFTER_SEC is listed too, also one without a hash.
+func DriftedWorkers(p Policy, o Observation, now time.Time) []Drifted {
 	workers := slices.SortedStableFunc(slices.Values(o.Fleet), func(a, b Worker) int {
 		return cmp.Or(a.Instance.LaunchedAt.Compare(b.Instance.LaunchedAt), cmp.Compare(a.Instance.ID, b.Instance.ID))
 	})
 	var out []Drifted
 	for _, w := range workers {
-		if why := drift(p, o, w.Instance); why != "" {
-			out = append(out, Drifted{InstanceID: w.Instance.ID, Why: why})
+		d := Drifted{InstanceID: w.Instance.ID, Why: expired(p, o, w.Instance, now)}
+		d.Expired = d.Why != ""
+		if d.Why = cmp.Or(d.Why, drift(p, o, w.Instance)); d.Why != "" {
+			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// replaced lists those that are replaced: whether drift is and whether age is are two settings.
+func replaced(p Policy, o Observation, now time.Time) []Drifted {
+	all := DriftedWorkers(p, o, now)
+	return slices.DeleteFunc(all, func(d Drifted) bool { return !d.Expired && !p.Drift })
+}
+
+// expired says that an instance is too old, "" if it is not.
+func expired(p Policy, o Observation, in Instance, now time.Time) string {
+	_, told := o.TemplateHashes[p.PoolOf(in.Pool)]
+	age := now.Sub(in.LaunchedAt)
+	if p.ExpireAfter == 0 || !in.Alive() || in.ControlPlane || !told || in.LaunchedAt.IsZero() || age < p.ExpireAfter {
+		return ""
+	}
+	return fmt.Sprintf("it was launched %s ago, and EXPIRE_AFTER_SEC is %d", age.Truncate(time.Minute), int64(p.ExpireAfter/time.Second))
 }
 
 // drift says how an instance differs from what would be launched now, "" if it doesn't.
@@ -56,14 +78,14 @@ func drift(p Policy, o Observation, in Instance) string {
 // driftGates are those of the replacement of a drifted worker: a scale-up by one node, whose end opens the scale-down of the worker, or
 // that scale-down at once if an earlier replacement has come to nothing and its node is there.
 func driftGates(g *gates, in inputs, d Decider) (verdict, merger) {
-	if !in.p.Drift {
+	if !in.p.Drift && in.p.ExpireAfter == 0 {
 		return verdict{}, merger{}
 	}
-	drifted := DriftedWorkers(in.p, in.o)
+	drifted := replaced(in.p, in.o, in.now)
 	v := verdict{wanted: g.add("drift.workers", len(drifted), 1, len(drifted) > 0)}
 	disruptionGates(g, "drift", in, &v)
 	if v.detail == "" && len(drifted) > 0 {
-		v.detail = fmt.Sprintf("%d worker(s) have drifted, %s first", len(drifted), drifted[0].InstanceID)
+		v.detail = fmt.Sprintf("%d worker(s) have drifted or expired, %s first", len(drifted), drifted[0].InstanceID)
 	}
 	if !v.wanted || v.blocker != "" || !in.o.FleetKnown {
 		return v, merger{}
@@ -168,9 +190,9 @@ func (r driftReplacer) want(t thrifty, q Question, fits bool) (Want, bool) {
 	return want, ok
 }
 
-// again reports whether a replacement of a worker has failed before and the worker can go without another. The node that was launched for
-// it is still there then; without this, every further try would leave one node more.
+// again reports whether a replacement of a worker has failed after its launch and the worker can go without another. The node that was
+// launched for it is still there then; without this, every further try would leave one node more.
 func (r driftReplacer) again(t thrifty) bool {
-	failed := slices.ContainsFunc(r.in.r.SkipList, func(s Skip) bool { return s.InstanceID == t.Instance.ID })
+	failed := slices.ContainsFunc(r.in.r.SkipList, func(s Skip) bool { return s.InstanceID == t.Instance.ID && s.Cause != causeNothingLaunched })
 	return failed && r.in.available > r.in.p.MinWorkers && !r.lastOfZone(t.Worker) && !r.busyAfter(-t.Node.Allocatable.MilliCPU)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // drifted is steady with workers of a type that is offered, of which i-2 and i-3 were launched by another template.
@@ -29,7 +30,14 @@ func TestDriftedWorkers(t *testing.T) {
 	}{
 		"those of another template, the oldest first": {func(s *situation) { s.o.Fleet[1].Instance.LaunchedAt = at(50) }, []string{"i-3", "i-2"}},
 		"of a type that is not offered any more":      {func(s *situation) { s.p.InstanceTypes = []string{"n"} }, []string{"i-1", "i-2", "i-3", "i-4"}},
-		"not one without a hash":                      {func(s *situation) { s.o.Fleet[1].Instance.TemplateHash = "" }, []string{"i-3"}},
+		"one that is too old, without a hash": {func(s *situation) {
+			s.p.ExpireAfter = time.Hour
+			s.o.Fleet[0].Instance.TemplateHash, s.o.Fleet[0].Instance.LaunchedAt = "", s.now.Add(-time.Hour)
+			for i := range s.o.Fleet[1:] {
+				s.o.Fleet[1+i].Instance.LaunchedAt = s.now.Add(time.Second - time.Hour)
+			}
+		}, []string{"i-1", "i-2", "i-3"}},
+		"not one without a hash": {func(s *situation) { s.o.Fleet[1].Instance.TemplateHash = "" }, []string{"i-3"}},
 		"not one without a hash whose type is not offered": {func(s *situation) {
 			s.o.Fleet[0].Instance.TemplateHash, s.o.Fleet[0].Instance.Type = "", "old"
 		}, []string{"i-2", "i-3"}},
@@ -47,7 +55,7 @@ func TestDriftedWorkers(t *testing.T) {
 			s := drifted()
 			c.change(s)
 			var got []string
-			for _, d := range DriftedWorkers(s.p, s.o) {
+			for _, d := range DriftedWorkers(s.p, s.o, s.now) {
 				got = append(got, d.InstanceID)
 			}
 			if !slices.Equal(got, c.want) {
@@ -75,7 +83,14 @@ func TestDrift(t *testing.T) {
 		reason Reason
 		goes   string
 	}{
-		"the oldest drifted worker is replaced":  {none, ScaleUp, ReasonDrift, "i-2"},
+		"the oldest drifted worker is replaced": {none, ScaleUp, ReasonDrift, "i-2"},
+		"drift is off, and one is too old": {func(s *situation) {
+			s.p.Drift, s.p.ExpireAfter = false, time.Hour
+			for i := range s.o.Fleet {
+				s.o.Fleet[i].Instance.LaunchedAt = s.now.Add(-time.Minute)
+			}
+			s.o.Fleet[3].Instance.LaunchedAt = s.now.Add(-2 * time.Hour)
+		}, ScaleUp, ReasonDrift, "i-4"},
 		"off":                                    {func(s *situation) { s.p.Drift = false }, Noop, ReasonSteady, ""},
 		"nothing has drifted":                    {func(s *situation) { s.o.TemplateHashes[""] = "before"; s.o.Fleet = s.o.Fleet[1:3] }, Noop, ReasonSteady, ""},
 		"not while pods are pending":             {func(s *situation) { s.metrics(0.4, 1); s.r.PendingSinceEpoch = Num(s.ago(1)) }, Noop, ReasonPendingTooShort, ""},

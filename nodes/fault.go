@@ -63,7 +63,7 @@ var fixes = map[FaultName]string{
 	FaultKubelet:         "check the machine's network to the server, and its load; Muster removes it after NOT_READY_TIMEOUT_SEC",
 	FaultMemory:          "reserve memory for the system (kubelet-arg=system-reserved), limit the pods' memory, or use a larger type",
 	FaultNotReady:        "read the agent's log on the machine: journalctl -u k3s-agent",
-	FaultPressure:        "the kubelet evicts pods; limit what they use, or use larger machines",
+	FaultPressure:        "the kubelet evicts pods; limit what they use, or use larger machines. Muster replaces one with a full disk after DISK_PRESSURE_TIMEOUT_SEC",
 	FaultEnding:          "let its containers end on SIGTERM, or shorten terminationGracePeriodSeconds; beyond its grace look for a finalizer",
 	FaultVersion:         "set K3S_VERSION to the server's: a kubelet must not be newer, nor older by more than three minor versions",
 }

@@ -44,8 +44,7 @@ func fleetScenario() *scenario {
 				return r
 			}
 		},
-		want:  waiting(0),
-		stale: time.Minute, // a process that stands still acts by what it saw, for as long as its lease lasts
+		want: waiting(0),
 	}
 }
 

@@ -39,7 +39,7 @@ const (
 	poolKept       = "a pool's limit passed only by open replacements"
 	poolsOwn       = "an instance boots from its pool's template"
 	budgetKept     = "no more workers consolidated or replaced within an hour than CONSOLIDATE_PER_HOUR"
-	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
+	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC or DISK_PRESSURE_TIMEOUT_SEC, and not while many are not Ready"
 )
 
 // cordon is when a node was cordoned, and how many leases had run out before.
@@ -66,22 +66,25 @@ type judge struct {
 	marked     map[string]bool
 	intents    map[nodes.LaunchRequest]bool
 	ready      map[string]bool
-	changed    map[string]time.Time // when readiness changed last
-	taken      map[string]time.Time // when the cloud took an instance away
-	cordoned   map[string]cordon    // by instance and claim
-	ranOut     int                  // leases so far that another actor took before they were given back
-	warned     map[string]bool      // joined workers with a Spot warning
-	replaced   map[string]bool      // instances for which a replacement was launched
-	noReplace  map[string]bool      // items that say no replacement, or could get none
-	opened     map[string]bool      // instances with an item
-	merged     []time.Time          // workers whose removal a consolidation or drift began; in its scenarios the cluster is never idle
-	givenUp    map[string]bool      // marked because they were not Ready
+	changed    map[string]time.Time  // when readiness changed last
+	taken      map[string]time.Time  // when the cloud took an instance away
+	cordoned   map[string]cordon     // by instance and claim
+	ranOut     int                   // leases so far that another actor took before they were given back
+	warned     map[string]bool       // joined workers with a Spot warning
+	replaced   map[string]bool       // instances for which a replacement was launched
+	noReplace  map[string]bool       // items that say no replacement, or could get none
+	opened     map[string]bool       // instances with an item
+	items      map[string]*sim.Entry // the last write of each item
+	full       map[string]time.Time  // whose disk is full, since when
+	free       map[string]time.Time  // and whose no longer is
+	merged     []time.Time           // workers whose removal a consolidation or drift began; in its scenarios the cluster is never idle
+	givenUp    map[string]bool       // marked because they were not Ready
 }
 
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
 		ready: map[string]bool{}, changed: map[string]time.Time{}, taken: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
-		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, givenUp: map[string]bool{}}
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, items: map[string]*sim.Entry{}, full: map[string]time.Time{}, free: map[string]time.Time{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
 		j.entry(&ledger[i])
@@ -118,6 +121,11 @@ func (j *judge) entry(e *sim.Entry) {
 		if e.Kind == sim.BecameNotReady {
 			j.lastOut = e.At
 		}
+	case sim.DiskFull:
+		j.full[e.Instance] = e.At
+	case sim.DiskFree:
+		delete(j.full, e.Instance)
+		j.free[e.Instance] = e.At
 	case sim.Cordoned:
 		if _, ok := j.cordoned[e.Instance+e.Detail]; !ok {
 			j.cordoned[e.Instance+e.Detail] = cordon{e.At, j.ranOut}
@@ -323,9 +331,7 @@ func (j *judge) cooldown(e *sim.Entry) {
 		return
 	}
 	for _, id := range own.ScaleUpInstanceIDs {
-		justChanged := e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero()
-		justTaken := e.At.Sub(j.taken[id]) < max(slack, j.s.sc.stale) && !j.taken[id].IsZero()
-		if j.ready[id] && !j.gone[id] || justChanged || justTaken {
+		if j.ready[id] && !j.gone[id] || j.unseen(e, j.changed[id]) || j.unseen(e, j.taken[id]) {
 			ready++
 		}
 	}
@@ -334,25 +340,51 @@ func (j *judge) cooldown(e *sim.Entry) {
 	}
 }
 
-// budget counts the workers that consolidations are about to remove, by the actions alone and not by what the record keeps of them.
+// unseen reports whether what happened at a time can have come after the last look of the process that writes an entry. No store can
+// compare a write with the cluster, so a process that stands still between its look and its write acts by an old view, until its lease has
+// run out. One that goes on has no such excuse.
+func (j *judge) unseen(e *sim.Entry, at time.Time) bool {
+	if at.IsZero() {
+		return false
+	}
+	stood := time.Duration(0)
+	if j.s.stood != nil {
+		stood = j.s.stood(e.Actor, at, e.At)
+	}
+	return e.At.Sub(at) < slack+stood
+}
+
+// budget counts the workers that consolidations are about to remove, by the actions alone and not by what the record keeps of them. An
+// hour is one between the times at which they began, in whole seconds as the actions say them: a write may arrive some seconds later.
 func (j *judge) budget(e *sim.Entry) {
 	off := j.s.policy.Consolidation == "" || j.s.policy.Consolidation == nodes.ConsolidationOff
-	if off && !j.s.policy.Drift {
+	if off && !j.s.policy.Drift && j.s.policy.ExpireAfter == 0 {
 		return
 	}
+	if own := e.Before.Of(begins(e.After, e.Before)); e.Detail == "failScaleUp" && len(own.ScaleUpInstanceIDs) == 0 {
+		for range own.ScaleUpReplaces { // it launched nothing, so it disturbs none
+			if i := slices.Index(j.merged, time.Unix(own.ScaleUpStartedEpoch, 0)); i >= 0 {
+				j.merged = slices.Delete(j.merged, i, i+1)
+			}
+		}
+	}
 	own := e.After.Of(begins(e.Before, e.After))
-	workers := 0
+	workers, began := 0, int64(0)
 	switch e.Detail {
 	case "beginScaleUp":
-		workers = len(own.ScaleUpReplaces)
+		workers, began = len(own.ScaleUpReplaces), own.ScaleUpStartedEpoch
 	case "beginScaleDown":
-		workers = len(own.ScaleDownTargetInstanceIDs)
+		workers, began = len(own.ScaleDownTargetInstanceIDs), own.ScaleDownStartedEpoch
 	}
+	if workers == 0 {
+		return
+	}
+	now := time.Unix(began, 0)
 	for range workers {
-		j.merged = append(j.merged, e.At)
+		j.merged = append(j.merged, now)
 	}
-	j.merged = slices.DeleteFunc(j.merged, func(at time.Time) bool { return e.At.Sub(at) >= time.Hour-time.Second }) // the record keeps whole seconds
-	if workers > 0 && len(j.merged) > j.s.policy.ConsolidatePerHour {
+	j.merged = slices.DeleteFunc(j.merged, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
+	if len(j.merged) > j.s.policy.ConsolidatePerHour {
 		j.fail(budgetKept, "%d within an hour", len(j.merged))
 	}
 }
@@ -378,11 +410,22 @@ func (j *judge) marks(e *sim.Entry) {
 	}
 	for _, m := range e.After.Removals {
 		if old, _ := e.Before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
-			j.mark(m.InstanceID, e)
+			j.mark(m.InstanceID, e, m.DiskFull)
+			if m.DiskFull {
+				j.fullDisk(m.InstanceID, e)
+			}
 			if m.NotReady {
 				j.giveUp(m.InstanceID, e)
 			}
 		}
+	}
+}
+
+// fullDisk judges the mark of a worker because of its disk, beside what changed too short a time ago to be seen.
+func (j *judge) fullDisk(id string, e *sim.Entry) {
+	at, full := j.full[id]
+	if !full && !j.unseen(e, j.free[id]) || full && e.At.Sub(at) < j.s.policy.DiskPressureFor {
+		j.fail(longNotReady, "%s was marked; its disk is full %t, since %s", id, full, at)
 	}
 }
 
@@ -395,8 +438,7 @@ func (j *judge) giveUp(id string, e *sim.Entry) {
 	}
 	down := 0
 	for other, ready := range j.ready {
-		elsewhere := j.opened[other] || slices.ContainsFunc(e.After.Actions(), func(a nodes.ScalingAction) bool { return slices.Contains(a.ScaleUpInstanceIDs, other) })
-		if !ready && !elsewhere && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
+		if !ready && !j.elsewhere(other, e) && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
 			down++
 		}
 	}
@@ -405,29 +447,46 @@ func (j *judge) giveUp(id string, e *sim.Entry) {
 	}
 }
 
+// elsewhere reports whether something else than a repair deals with a worker that is not Ready: the scale-up that launched it, or the
+// interruption, open or closed a moment ago, of itself or of the worker that it replaces. Such a worker says nothing of the others: the
+// one has just booted, and the other is ended by the cloud.
+func (j *judge) elsewhere(id string, e *sim.Entry) bool {
+	if slices.ContainsFunc(e.After.Actions(), func(a nodes.ScalingAction) bool { return slices.Contains(a.ScaleUpInstanceIDs, id) }) {
+		return true
+	}
+	for _, i := range j.items {
+		if (i.Item.InstanceID == id || i.Item.ReplacementID == id) && (!i.Item.Closed || j.unseen(e, i.At)) {
+			return true
+		}
+	}
+	return false
+}
+
 // mark judges the cluster at the moment of a mark, beside what was lost from outside too short a time ago to be seen.
-func (j *judge) mark(id string, e *sim.Entry) {
+// A worker whose disk is full takes no pods, so it may go as the last of its zone, and at MAX_WORKERS, where nothing can be launched beside
+// it, below MIN_WORKERS.
+func (j *judge) mark(id string, e *sim.Entry, diskFull bool) {
 	f := e.Facts
 	j.marked[id] = true
 	if f.ReadySince.IsZero() || !f.Alive || e.At.Sub(j.lastOut) < slack && !j.lastOut.IsZero() {
 		return
 	}
-	if f.Available < j.s.policy.MinWorkers {
+	if f.Available < j.s.policy.MinWorkers && (!diskFull || f.AliveAll < j.s.policy.MaxWorkers) {
 		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
 	}
-	if f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
+	if !diskFull && f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
 		j.fail(zoneKept, "%s was marked as the last of its zone", id)
 	}
 }
 
 func (j *judge) item(e *sim.Entry) {
 	i := e.Item
-	j.opened[i.InstanceID] = true
+	j.opened[i.InstanceID], j.items[i.InstanceID] = true, e
 	if i.Intent != nil {
 		j.intents[i.Intent.Request] = true
 	}
 	if i.Marked && !j.marked[i.InstanceID] {
-		j.mark(i.InstanceID, e)
+		j.mark(i.InstanceID, e, false)
 	}
 	if r := j.record; e.Detail == "planInterruption" && i.Replace == nodes.ReplaceYes && r != nil && r.Targets(i.InstanceID) &&
 		e.At.Sub(targetSince(*r, i.InstanceID)) > slack {

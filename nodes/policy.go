@@ -73,14 +73,16 @@ type Policy struct {
 	// ConsolidatePerHour is the disruption budget: the most workers whose removal a consolidation or drift begins within an hour.
 	ConsolidatePerHour int
 	// Drift says that a worker that would be launched otherwise now is replaced.
-	Drift bool
+	Drift       bool
+	ExpireAfter time.Duration // a worker that was launched longer ago is replaced; 0: never
 	// ConsolidateWindows are when a consolidation or drift may begin.
 	ConsolidateWindows Windows `json:",omitempty"`
 
-	JoinTimeout    time.Duration // launched nodes must be Ready within this
-	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
-	DrainTimeout   time.Duration // hard limit of one node's drain, across ticks
-	ScaleDownStuck time.Duration // a scale-down older than this is cleared
+	JoinTimeout     time.Duration // launched nodes must be Ready within this
+	NotReadyFor     time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
+	DiskPressureFor time.Duration // a worker whose disk has been full for this long is drained and removed; 0: never
+	DrainTimeout    time.Duration // hard limit of one node's drain, across ticks
+	ScaleDownStuck  time.Duration // a scale-down older than this is cleared
 
 	Trigger Trigger
 	Sizing  SizingMode
@@ -177,6 +179,9 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
+	check(p.ExpireAfter == 0 || p.ExpireAfter >= time.Hour, "EXPIRE_AFTER_SEC", seconds(p.ExpireAfter), "use 3600 or more, or 0 to keep workers of any age")
+	check(p.DiskPressureFor == 0 || p.DiskPressureFor >= time.Minute, "DISK_PRESSURE_TIMEOUT_SEC", seconds(p.DiskPressureFor),
+		"use 60 or more, or 0 to keep workers under disk pressure")
 	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
 		"use 60 or more seconds, so that a reboot or a moment without the network costs no worker, or 0 to keep every worker that is not Ready")
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
@@ -283,9 +288,11 @@ var settings = []setting.Setting[Policy]{
 	setting.New("CONSOLIDATE_PER_HOUR", "6", "disruption budget: most workers removed by CONSOLIDATION and DRIFT within an hour", setting.Int(func(p *Policy) *int { return &p.ConsolidatePerHour })),
 	setting.New("CONSOLIDATE_WINDOWS", "", "when CONSOLIDATION and DRIFT may begin, in UTC: [DAY[-DAY] ]HH:MM-HH:MM,..., for example Mon-Fri 22:00-06:00,Sat-Sun 00:00-24:00; default always", readWindows),
 	setting.New("DRIFT", "false", "replace workers whose launch template, image, user data, labels, taints or type are not what new nodes get", setting.Bool(func(p *Policy) *bool { return &p.Drift })),
+	setting.New("EXPIRE_AFTER_SEC", "0", "replace workers that were launched longer ago than this; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.ExpireAfter })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
+	setting.New("DISK_PRESSURE_TIMEOUT_SEC", "1800", "a worker that has been under disk pressure for this long is drained and removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.DiskPressureFor })),
 	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
 	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
 	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),

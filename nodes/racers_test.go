@@ -28,7 +28,11 @@ type racers struct {
 	ids     int
 	counts  map[fate]int
 	panics  []string
+	pauses  map[string][]pause // of ticks, by actor
 }
+
+// pause is a time in which a process stood still.
+type pause struct{ from, to time.Time }
 
 // appraisingSizer is what a price list with packing does for a reconciler.
 type appraisingSizer interface {
@@ -82,7 +86,8 @@ type racer struct {
 
 // newRacers sets up two daemons and a function on a stage.
 func newRacers(sc *scenario, seed uint64, v variant) *racers {
-	f := &racers{stage: newStage(sc), random: rand.New(rand.NewPCG(seed, 20)), broken: v, catalog: poolCatalog(), counts: map[fate]int{}}
+	f := &racers{stage: newStage(sc), random: rand.New(rand.NewPCG(seed, 20)), broken: v, catalog: poolCatalog(), counts: map[fate]int{}, pauses: map[string][]pause{}}
+	f.stage.stood = f.stood
 	now := f.Clock().Now()
 	f.actors = []*actor{
 		{name: "daemon-1", holder: "host-1:9808", every: 10 * time.Second, together: true, next: now},
@@ -168,7 +173,7 @@ func (f *racers) begin(a *actor, m *message, do func(context.Context, *nodes.Rec
 			}
 			r.stopped <- true
 		}()
-		r.stand()
+		r.stand(time.Time{})
 		r.err = do(context.Background(), reconciler)
 	}()
 	<-r.stopped
@@ -249,22 +254,43 @@ func (f *racers) killed(r *racer) {
 	a.next = f.now().Add(time.Duration(1+f.random.IntN(20)) * time.Second)
 }
 
-// stand waits for the process's turn and returns what happens to it.
-func (r *racer) stand() fate {
+// stand waits for the process's turn and returns what happens to it. Until a time it sleeps, and after it it stands still.
+func (r *racer) stand(sleeps time.Time) fate {
+	from := r.f.now()
+	if from.Before(sleeps) {
+		from = sleeps
+	}
 	r.stopped <- false
 	at := <-r.resume
+	if now := r.f.now(); r.message == nil && now.After(from) {
+		r.f.pauses[r.actor.name] = append(r.f.pauses[r.actor.name], pause{from, now})
+	}
 	if at == fateBefore {
 		panic(errCrashed)
 	}
 	return at
 }
 
+// stood is how long an actor's ticks stood still between two times.
+func (f *racers) stood(actor string, since, until time.Time) time.Duration {
+	total := time.Duration(0)
+	for _, p := range f.pauses[actor] {
+		if p.from.Before(since) {
+			p.from = since
+		}
+		if d := earliest(p.to, until).Sub(p.from); d > 0 {
+			total += d
+		}
+	}
+	return total
+}
+
 // Before is sim.Hook's.
 func (r *racer) Before(string) error {
-	r.fate = r.stand()
+	r.fate = r.stand(time.Time{})
 	if r.fate == fateLate {
 		for r.f.now().Before(r.wake) {
-			if r.stand() == fateAfter {
+			if r.stand(time.Time{}) == fateAfter {
 				panic(errCrashed)
 			}
 		}
@@ -297,7 +323,7 @@ func (c racerClock) Sleep(ctx context.Context, d time.Duration) error {
 	end := c.Now().Add(d)
 	for c.Now().Before(end) {
 		c.r.wake = end
-		if c.r.stand() == fateAfter {
+		if c.r.stand(end) == fateAfter {
 			panic(errCrashed)
 		}
 	}

@@ -113,8 +113,12 @@ type Removal struct {
 	Phase        ScaleDownPhase `json:"phase"`
 	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain; 0: none needed
 	NotReady     bool           `json:"notReady,omitempty"`          // its node is not Ready, so it is cordoned and not drained
+	DiskFull     bool           `json:"diskFull,omitempty"`          // its node is under disk pressure, and drained like any other
 	Reason       string         `json:"reason,omitempty"`
 }
+
+// repairs reports whether a removal is a repair: of a worker that is not Ready or whose disk is full.
+func (m Removal) repairs() bool { return m.NotReady || m.DiskFull }
 
 // claim is the name under which a removal cordons its node.
 func (m Removal) claim() string {

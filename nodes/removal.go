@@ -7,7 +7,7 @@ import (
 )
 
 // removals continues the removals that no open scale-down works on: of instances that never joined, of
-// workers that are not Ready, and of what a scale-down marked before it failed. A crash may come between any
+// workers that are not Ready or whose disks are full, and of what a scale-down marked before it failed. A crash may come between any
 // two steps of a removal, so their order matters:
 //
 //  1. StartDrain writes the removal down before its node is cordoned. A cordon without a removal behind it is
@@ -81,6 +81,11 @@ func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
 func (m removals) readyToEnd(ctx context.Context, r *Removal) (bool, error) {
 	marked := r.Phase == PhaseTerminating
 	switch {
+	case r.DiskFull && !marked:
+		if ready, err := m.prepareFull(ctx, *r); err != nil || !ready {
+			return false, err
+		}
+		return m.mark(ctx, *r)
 	case r.NotReady && marked:
 		return m.drainRecovered(ctx, *r)
 	case r.NotReady:
@@ -185,7 +190,25 @@ func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) 
 	return m.stillUnhealthy(ctx, r)
 }
 
-// stillUnhealthy reports whether a worker that is removed because it is not Ready still has to go, and gives
+// prepareFull drains a worker whose disk is full; true means that the instance may end. Its kubelet works, so its pods end in order, and
+// a disruption budget that holds one up keeps the worker for a while.
+func (m removals) prepareFull(ctx context.Context, r Removal) (bool, error) {
+	if ok, err := m.stillUnhealthy(ctx, r); err != nil || !ok {
+		return false, err
+	}
+	drained, failure, err := m.drainer.drain(ctx, r)
+	switch {
+	case err != nil:
+		return false, err
+	case failure != "":
+		return false, m.giveBack(ctx, r, failure)
+	case !drained:
+		return false, nil
+	}
+	return m.stillUnhealthy(ctx, r) // the drain took its time, and the mark is final
+}
+
+// stillUnhealthy reports whether a worker that is removed because it is not Ready or its disk is full still has to go, and gives
 // it back if not.
 func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
 	s := m.surveyor.survey(ctx)
@@ -196,15 +219,28 @@ func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
 	switch {
 	case w.Node == nil:
 		return false, m.giveBack(ctx, r, "its node is not there any more")
-	case w.Node.Ready || m.now().Sub(w.Node.notReadySince(m.now())) < m.config.Policy.NotReadyFor: // it is or was Ready meanwhile
+	case !m.still(r, *w.Node): // it is or was well meanwhile
 		return false, m.giveBack(ctx, r, "")
 	}
 	h, _ := newHealth(m.config.Policy, s.fleet(), m.state.record, m.now())
-	if why := h.many(); why != "" {
+	why := h.many(r.DiskFull)
+	if r.DiskFull && h.short() {
+		why = "MIN_WORKERS would not be there without it"
+	}
+	if why != "" {
 		m.log.report(ctx, "repair.held", r.InstanceID, "%s", why)
 		return false, m.giveBack(ctx, r, "")
 	}
 	return true, nil
+}
+
+// still reports whether a node is as it was when its repair began, and has been so for long enough.
+func (m removals) still(r Removal, n Node) bool {
+	if r.NotReady != !n.Ready || r.DiskFull && n.DiskFullSince.IsZero() {
+		return false
+	}
+	limit := Unhealthy{DiskFull: r.DiskFull}.limit(m.config.Policy)
+	return m.now().Sub(n.unhealthySince(m.now())) >= limit
 }
 
 // drainRecovered drains a marked worker that has become Ready again: its pods run, and the mark is final.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// repair removes workers that have not been Ready for too long.
+// repair removes workers that have not been Ready, or whose disk has been full, for too long.
 type repair struct {
 	*run
 	removals removals
@@ -15,8 +15,8 @@ type repair struct {
 
 // begin begins the removal of a worker that is due, at most one. It is a removal like every other: in the
 // record before its node is cordoned, marked before the instance is terminated, continued by any later tick.
-// Only the drain is missing: the kubelet that would end the pods does not answer. What runs there is replaced
-// once the Node object is gone.
+// Only the drain is missing where the node is not Ready: the kubelet that would end the pods does not answer.
+// What runs there is replaced once the Node object is gone.
 func (r repair) begin(ctx context.Context, s *survey) error {
 	if s.fleetErr() != nil || r.budget.spent(ctx) {
 		return nil
@@ -27,8 +27,8 @@ func (r repair) begin(ctx context.Context, s *survey) error {
 		if !u.Due || endedSince {
 			continue
 		}
-		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: true, Phase: PhaseDraining, DrainedSince: r.now().Unix(),
-			Reason: fmt.Sprintf("not Ready since %s", time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339))}
+		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: !u.DiskFull, DiskFull: u.DiskFull, Phase: PhaseDraining, DrainedSince: r.now().Unix(),
+			Reason: fmt.Sprintf("%s since %s", u.what(), time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339))}
 		err := r.state.apply(ctx, StartDrain{Fence: r.state.fence, Removal: m})
 		if errors.Is(err, ErrPaused) { // since the survey
 			return nil

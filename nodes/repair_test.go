@@ -28,6 +28,21 @@ func TestRepair(t *testing.T) {
 	})
 }
 
+// TestAFullDiskCallsForANode: at MIN_WORKERS a worker whose disk has been full for too long counts no more, so that another comes first.
+func TestAFullDiskCallsForANode(t *testing.T) {
+	s := newSet(t, "ab", func(c *nodes.Config) { c.Policy.DiskPressureFor = 2 * time.Minute })
+	s.AddPodOn(w1, one("stays"))
+	s.FillDisk(w1, 30*time.Second, 100*time.Hour)
+	d := s.ticks(t, 3).Decision
+	if d.Action != nodes.ScaleUp || d.Reason != nodes.ReasonRepair || d.Nodes != 1 {
+		t.Errorf("decided %s %s %q, %d nodes; unhealthy %+v", d.Action, d.Reason, d.Detail, d.Nodes, d.Unhealthy)
+	}
+	s.ticks(t, 12)
+	if f := s.Fleet(); f.Available != 2 || s.Instance(w1).Alive() || s.count(sim.Evicted) != 1 || s.count(sim.Lost) != 0 {
+		t.Errorf("%+v, %d evicted, %d lost", f, s.count(sim.Evicted), s.count(sim.Lost))
+	}
+}
+
 func TestUnhealthyWorkers(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -44,6 +59,11 @@ func TestUnhealthyWorkers(t *testing.T) {
 			sick = append(sick, worker("well", 0))
 		}
 		return sick
+	}
+	full := func(id string, since time.Duration) nodes.Worker {
+		w := worker(id, 0)
+		w.Node.DiskFullSince = ago(since)
+		return w
 	}
 	long := 11 * time.Minute
 	for _, tt := range []struct {
@@ -64,6 +84,15 @@ func TestUnhealthyWorkers(t *testing.T) {
 			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.NotReadyFor = 0 }},
 		{name: "paused", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: scaling is paused",
 			change: func(_ *nodes.Policy, _ *nodes.Observation, r *nodes.Record) { r.PausedSinceEpoch = 5 }},
+		{name: "a disk full for long", fleet: fleet(4, full("i-1", 31*time.Minute)), want: "i-1: removed now", due: "i-1"},
+		{name: "a disk full not for long", fleet: fleet(4, full("i-1", 20*time.Minute)), want: "i-1: removed in 10m0s unless its disk has room again"},
+		{name: "a full disk, and none to spare", fleet: fleet(2, full("i-1", time.Hour)), want: "i-1: removed once another worker is there for it"},
+		{name: "a full disk, none to spare, no room", fleet: fleet(2, full("i-1", time.Hour)), want: "i-1: removed now", due: "i-1",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.MaxWorkers = 2 }},
+		{name: "two of six disks full", fleet: fleet(6, full("i-1", time.Hour), full("i-2", time.Hour)), want: "i-1: kept: 2 of 6 workers are under disk pressure"},
+		{name: "one disk full, another not Ready", fleet: fleet(4, full("i-1", time.Hour), worker("i-2", 2*long)), want: "i-1: removed now; i-2: removed after i-1", due: "i-1"},
+		{name: "a full disk while that is off", fleet: fleet(4, full("i-1", time.Hour)), want: "i-1: kept: DISK_PRESSURE_TIMEOUT_SEC is 0",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.DiskPressureFor = 0 }},
 		{name: "annotated", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: annotated",
 			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) { o.Fleet[0].Node.Keep = true }},
 		{name: "given back a moment ago", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept for a while: its node",

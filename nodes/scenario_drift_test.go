@@ -62,6 +62,14 @@ func driftScenarios() []scenario {
 			pods(s)
 			s.SetBoots(sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true})
 		}},
+		{name: "expired workers", workers: "ab", policy: func(p *nodes.Policy) { on(p); p.Drift, p.ExpireAfter = false, 24*time.Hour }, setup: pods, length: minutes(14), stride: 3,
+			want: both(atLeast(2), neverFewer(2)), undone: both(fleet(2), alive(false, w1, w2), upToDate("", 2))},
+		// What launches nothing takes nothing from the budget of one worker an hour.
+		{name: "a drifted worker whose replacement can't be had at first", workers: "ab", policy: once, length: minutes(30), stride: 3, want: atLeast(2),
+			undone: both(fleet(2), alive(false, w1), alive(true, w2), upToDate("", 1)), setup: func(s *stage) {
+				pods(s)
+				s.AddShortage(sim.Shortage{Until: start.Add(8 * time.Minute)})
+			}},
 		// For its second try no other node is launched.
 		{name: "a drifted worker whose drain fails", workers: "aab", policy: func(p *nodes.Policy) { on(p); p.MaxWorkers = 6 }, length: minutes(24), stride: 6, want: both(atLeast(3), alive(true, w1)), undone: func(s *stage) string {
 			tries := s.count(sim.Cordoned, func(e sim.Entry) bool { return e.Instance == w1 })

@@ -28,10 +28,9 @@ type scenario struct {
 	// tolerated is what the general rest rule does not hold for.
 	region    func(*sim.Options)
 	appraiser nodes.Appraiser
-	deaf      bool          // workers can't be asked to hand over in time
-	nodeless  int           // instances without a node that nobody may touch
-	stale     time.Duration // how old an observation may be by which an action is completed; 0: slack
-	outage    bool          // of an API so long that a cordoned node stays cordoned past its drain's deadline
+	deaf      bool // workers can't be asked to hand over in time
+	nodeless  int  // instances without a node that nobody may touch
+	outage    bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.
@@ -48,6 +47,7 @@ type stage struct {
 	policy nodes.Policy
 	sc     *scenario
 	plan   schedule
+	stood  func(actor string, since, until time.Time) time.Duration // how long its tick stood still between two times; nil: it never did
 }
 
 // quick is a policy with short times, so that a run takes few ticks.
@@ -185,7 +185,27 @@ func scenarios() []scenario {
 	}
 	waitShort := func(p *nodes.Policy) { p.PendingUpFor, p.JoinTimeout = 15*time.Second, minutes(5) }
 	repaired := func(p *nodes.Policy) { p.NotReadyFor, p.MaxWorkers, p.PodsPerNode = minutes(2), 3, 4 }
+	filled := func(p *nodes.Policy) { p.DiskPressureFor, p.MaxWorkers, p.PodsPerNode = minutes(2), 4, 4 }
+	fills := func(id string, d time.Duration, pods int) func(*stage) {
+		return func(s *stage) {
+			s.AddPodOn(id, sim.PodSpec{Name: "stays", MilliCPU: 500, Grace: 10 * time.Second})
+			s.AddPods(pods, one("old"))
+			s.FillDisk(id, 30*time.Second, d)
+		}
+	}
 	return []scenario{
+		{name: "a worker whose disk stays full", workers: "aab", length: minutes(24), policy: filled, setup: fills(w1, time.Hour, 2), want: atLeast(2), undone: both(alive(false, w1), alive(true, w2, w3), lostNone)},
+		{name: "a worker whose disk has room again in time", workers: "aab", length: minutes(9), policy: filled, setup: fills(w1, 100*time.Second, 2), want: both(fleet(3), alive(true, w1))},
+		{name: "a worker whose disk stays full at MIN_WORKERS", workers: "ab", length: minutes(24), policy: filled, setup: fills(w1, time.Hour, 1), want: both(atLeast(2), neverFewer(2)), undone: both(alive(false, w1), launched(1), lostNone)},
+		{name: "a worker whose disk stays full at MAX_WORKERS", workers: "ab", length: minutes(24), policy: func(p *nodes.Policy) { filled(p); p.MaxWorkers = 2 }, setup: fills(w1, time.Hour, 1), want: both(atLeast(2), lostNone), undone: both(alive(false, w1), launched(1))},
+		{name: "many workers whose disks are full", workers: "abab", length: minutes(9), policy: filled, want: both(fleet(4), alive(true, w1, w2)), setup: func(s *stage) {
+			fills(w1, time.Hour, 4)(s)
+			s.FillDisk(w2, 30*time.Second, time.Hour)
+		}},
+		{name: "a worker whose disk is full and whose pods a budget holds", workers: "aab", length: minutes(24), stride: 3, policy: filled, want: both(fleet(3), alive(true, w1)), setup: func(s *stage) {
+			fills(w1, time.Hour, 2)(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "stuck", MilliCPU: 100, Stuck: true})
+		}},
 		{name: "scale-up", workers: "ab", setup: full(4), length: minutes(7), want: both(fleet(4), launched(2))},
 		{name: "scale-up, Spot short", workers: "ab", length: minutes(7), want: both(fleet(3), launched(1)), setup: func(s *stage) {
 			full(2)(s)
@@ -462,4 +482,12 @@ func (s *stage) orphan(action string) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// lostNone wants that no pod was lost with its node: all were evicted.
+func lostNone(s *stage) string {
+	if n := s.count(sim.Lost, nil); n > 0 {
+		return fmt.Sprintf("the pods of %d worker(s) were lost", n)
+	}
+	return ""
 }

@@ -23,7 +23,7 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	if known && m.DrainedSince != 0 {
 		return r, nil
 	}
-	if t.Removal.NotReady && !known && r.Paused() {
+	if t.Removal.repairs() && !known && r.Paused() {
 		return r, refuse(t, ErrPaused, "%s", r.pauseText())
 	}
 	r = r.Clone()

@@ -209,7 +209,8 @@ func (FailScaleUp) Name() string { return "failScaleUp" }
 
 func (t FailScaleUp) actionID() string { return t.ActionID }
 
-// Apply removes the action's fields and starts a back-off, if it has one, instead of the cooldown.
+// Apply removes the action's fields and starts a back-off, if it has one, instead of the cooldown. A replacement that launched nothing
+// has disturbed no worker: the budget is given back, and the worker is left alone for a while, or the next tick would try again.
 func (t FailScaleUp) Apply(r Record) (Record, error) {
 	if r.LastActionID == t.ActionID {
 		return r, nil
@@ -227,6 +228,12 @@ func (t FailScaleUp) Apply(r Record) (Record, error) {
 	for _, m := range t.Removals {
 		if _, known := r.Removal(m.InstanceID); !known {
 			r.putRemoval(m)
+		}
+	}
+	if len(r.ScaleUpInstanceIDs) == 0 {
+		r.unconsolidate(len(r.ScaleUpReplaces), r.ScaleUpStartedEpoch)
+		for _, id := range r.ScaleUpReplaces {
+			r.skip(id, causeNothingLaunched, t.Now)
 		}
 	}
 	r.exhaust(t.Exhausted)

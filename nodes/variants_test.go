@@ -60,6 +60,8 @@ func brokenVariants() []brokenVariant {
 		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
 		{"a claim taken under the fence of its former owner", sharedFence, "warning, Spot short", launchedOnce},
 		{"a worker given up at once", onCluster(clusterHooks{view: longAgo}), "a worker that is Ready again in time", longNotReady},
+		{"a full disk given up at once", onCluster(clusterHooks{view: fullForLong}), "a worker whose disk has room again in time", longNotReady},
+		{"a full disk without a drain", onCluster(clusterHooks{drain: drainLies}), "a worker whose disk stays full", drainedFirst},
 		{"many workers given up one by one", onCluster(clusterHooks{view: oneDown}), "many workers that are not Ready", longNotReady},
 		{"launches that the cloud doesn't list yet don't count for MAX_WORKERS", onStore(launchesUnseen), "growth up to MAX_WORKERS, several actions", maxKept},
 		{"a scale-up begun while another launches", onStore(beginBesideLaunch), "growth in one round, several actions", oneAction},
@@ -304,6 +306,16 @@ func longAgo(s *stage, v nodes.View, err error) (nodes.View, error) {
 	for i, n := range v.Nodes {
 		if !n.Ready {
 			v.Nodes[i].NotReadySince = s.Clock().Now().Add(-time.Hour)
+		}
+	}
+	return v, err
+}
+
+// fullForLong takes every full disk for one that has been full for an hour.
+func fullForLong(s *stage, v nodes.View, err error) (nodes.View, error) {
+	for i, n := range v.Nodes {
+		if !n.DiskFullSince.IsZero() {
+			v.Nodes[i].DiskFullSince = s.Clock().Now().Add(-time.Hour)
 		}
 	}
 	return v, err

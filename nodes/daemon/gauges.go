@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,7 +148,8 @@ func (g gauges) collectWorkers() {
 		}
 	}
 	g.gauge("not_ready_seconds", "How long the worker that has been so for longest has not been Ready; 0 if every worker that has joined is Ready.", notReady.Seconds())
-	drifted := nodes.DriftedWorkers(g.policy, nodes.Observation{Fleet: workers, TemplateHashes: g.hashes})
+	drifted := nodes.DriftedWorkers(g.policy, nodes.Observation{Fleet: workers, TemplateHashes: g.hashes}, g.seen.instancesAt)
+	drifted = slices.DeleteFunc(drifted, func(d nodes.Drifted) bool { return d.Expired })
 	g.gauge("drifted_workers", "Workers that are not as they would be launched now.", float64(len(drifted)))
 	for at, n := range counts {
 		g.gauge("workers", "Workers by zone, state and market as last seen.", float64(n), "zone", at.zone, "state", at.state, "market", string(at.market))

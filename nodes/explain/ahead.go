@@ -109,7 +109,7 @@ func waitingEnds(s nodes.Snapshot) []time.Time {
 	for _, at := range r.ConsolidatedEpochs {
 		end(at, time.Hour)
 	}
-	if p.Consolidation != nodes.ConsolidationOff || p.Drift {
+	if p.Consolidation != nodes.ConsolidationOff || p.Drift || p.ExpireAfter > 0 {
 		out = append(out, p.ConsolidateWindows.Openings(s.Now)...)
 	}
 	for _, skip := range r.SkipList {

@@ -102,7 +102,7 @@ func (p *page) decision(s nodes.Snapshot) {
 		}
 	}
 	if len(d.Unhealthy) > 0 {
-		p.title("Workers that are not Ready")
+		p.title("Workers that are not Ready, or whose disks are full")
 		rows := make([][]cell, 0, len(d.Unhealthy))
 		for _, u := range d.Unhealthy {
 			rows = append(rows, []cell{c(u.InstanceID), c(u.Node.Name), c(time.Unix(u.SinceEpoch, 0).UTC().Format(time.DateTime)), c(u.Why)})

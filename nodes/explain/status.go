@@ -372,8 +372,12 @@ func worker(w nodes.Worker, in Input) Worker {
 	}
 	alone := in.Last.Observation
 	alone.Fleet = []nodes.Worker{w}
-	for _, x := range nodes.DriftedWorkers(in.Policy, alone) {
-		notes = append(notes, "drifted: "+x.Why)
+	for _, x := range nodes.DriftedWorkers(in.Policy, alone, in.Now) {
+		state := "drifted: "
+		if x.Expired {
+			state = "expired: "
+		}
+		notes = append(notes, state+x.Why)
 	}
 	if m, ok := in.Record.Removal(i.ID); ok {
 		note := "being removed, " + strings.ToLower(string(m.Phase))

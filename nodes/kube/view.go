@@ -225,6 +225,9 @@ func nodeOf(n *corev1.Node) nodes.Node {
 		if pressures[cond.Type] && cond.Status == corev1.ConditionTrue {
 			out.Pressure = strings.TrimPrefix(out.Pressure+", "+string(cond.Type), ", ")
 		}
+		if cond.Type == corev1.NodeDiskPressure && cond.Status == corev1.ConditionTrue {
+			out.DiskFullSince = cond.LastTransitionTime.Time
+		}
 		if cond.Type == corev1.NodeReady { // one that is being deleted takes no more work, whatever its kubelet says
 			out.Ready = cond.Status == corev1.ConditionTrue && n.DeletionTimestamp == nil
 			switch {

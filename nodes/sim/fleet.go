@@ -32,7 +32,7 @@ type Joins struct {
 type hardware struct {
 	workerType string
 	workerHash string
-	workerPool string
+	poolOf     func(n int) string
 	workerGets Joins
 	capacity   func(typ string) nodes.Resources
 	bootOf     func(instance string) time.Duration
@@ -77,9 +77,9 @@ func (f *fleet) addReady(in nodes.Instance) string {
 // addWorker adds a Ready, hand-made Spot worker.
 func (f *fleet) addWorker(zone string, launched time.Time) string {
 	h := f.hardware
-	id := f.addReady(nodes.Instance{Type: h.workerType, Zone: zone, Market: nodes.Spot, Pool: h.workerPool, LaunchedAt: launched, TemplateHash: h.workerHash})
-	n := f.nodeOf(id)
-	n.Labels, n.Taints, n.keeps = h.workerGets.Labels, h.workerGets.Taints, h.workerGets.Taints
+	id := f.addReady(nodes.Instance{Type: h.workerType, Zone: zone, Market: nodes.Spot, Pool: h.poolOf(f.made - 1), LaunchedAt: launched, TemplateHash: h.workerHash})
+	node := f.nodeOf(id)
+	node.Labels, node.Taints, node.keeps = h.workerGets.Labels, h.workerGets.Taints, h.workerGets.Taints
 	return id
 }
 

@@ -28,6 +28,8 @@ const (
 	NodeRemoved    Kind = "node-removed"    // a Node object, by a client; Alive reports whether its instance was
 	WorkersDrained Kind = "workers-drained" // the workers on a node were told to give their work away
 	Written        Kind = "written"         // a transition changed the record: Before and After
+	DiskFull       Kind = "disk-full"       // a node came under disk pressure
+	DiskFree       Kind = "disk-free"       // and no longer is
 	WrittenItem    Kind = "written-item"    // a transition changed an interruption: Item
 	RefusedWrite   Kind = "refused-write"   // a transition's condition did not hold
 	Lost           Kind = "pods-lost"       // pods that ran on an instance when it ended

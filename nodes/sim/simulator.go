@@ -128,6 +128,28 @@ func (w *Simulator) Flap(instanceID string, after, d time.Duration) {
 	w.time.after(after+d, set(true))
 }
 
+// FillDisk puts a node under disk pressure from now+after for a while. No pod is placed there meanwhile, and those that run stay.
+func (w *Simulator) FillDisk(instanceID string, after, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	set := func(full bool) func() {
+		return func() {
+			in := w.fleet.find(instanceID)
+			if in == nil || in.node == nil || !in.alive() {
+				return
+			}
+			in.node.DiskFullSince, in.node.Pressure = time.Time{}, ""
+			if full {
+				in.node.DiskFullSince, in.node.Pressure = w.time.now, "DiskPressure"
+			}
+			in.node.kube.changes++
+			w.ledger.record(Entry{Kind: map[bool]Kind{true: DiskFull, false: DiskFree}[full], Instance: instanceID})
+		}
+	}
+	w.time.after(after, set(true))
+	w.time.after(after+d, set(false))
+}
+
 // CordonByHand makes a node unschedulable as a person would, without a claim.
 func (w *Simulator) CordonByHand(instanceID string) {
 	w.mu.Lock()

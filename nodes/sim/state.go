@@ -20,12 +20,13 @@ type Options struct {
 	Zones   []string      // one subnet each; nil: a, b
 	Workers []string      // zones of the workers that are there, oldest first, hand-made
 
-	WorkerType string                              // of the workers that are there; "": t3.large
-	WorkerHash string                              // template hash of the workers that are there; "": they have none
-	WorkerPool string                              // that they were launched in; "": none
-	WorkerGets Joins                               // what their user data gave them
-	Capacity   func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
-	BootOf     func(instance string) time.Duration // how long a new instance takes to become Ready; nil or 0: Boot
+	WorkerType   string                              // of the workers that are there; "": t3.large
+	WorkerHash   string                              // template hash of the workers that are there; "": they have none
+	WorkerPool   string                              // that they were launched in; "": none
+	WorkerPoolOf func(n int) string                  // that the n-th instance after the server was launched in, if by a person; nil: WorkerPool
+	WorkerGets   Joins                               // what their user data gave them
+	Capacity     func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
+	BootOf       func(instance string) time.Duration // how long a new instance takes to become Ready; nil or 0: Boot
 
 	// Joins is what the user data of a launch template, by its ID, gives a node; of other templates nothing. A Boot with labels or taints of
 	// its own goes before it.
@@ -59,7 +60,11 @@ func (o Options) hardware() hardware {
 	if o.BootOf != nil {
 		bootOf = func(id string) time.Duration { return cmp.Or(o.BootOf(id), o.Boot) }
 	}
-	return hardware{workerType: o.WorkerType, workerHash: o.WorkerHash, workerPool: o.WorkerPool, workerGets: o.WorkerGets, capacity: o.Capacity, bootOf: bootOf}
+	poolOf := o.WorkerPoolOf
+	if poolOf == nil {
+		poolOf = func(int) string { return o.WorkerPool }
+	}
+	return hardware{workerType: o.WorkerType, workerHash: o.WorkerHash, poolOf: poolOf, workerGets: o.WorkerGets, capacity: o.Capacity, bootOf: bootOf}
 }
 
 // state is everything that is simulated, under one lock: a caller holds mu while it uses a part. Each part owns its fields; a part above uses

@@ -121,7 +121,7 @@ func place(p *pod, on []*node) *node {
 	most := -1.0
 	for _, n := range on {
 		schedulable := !n.ControlPlane && n.Ready && !n.Unschedulable && n.instance.alive()
-		if !schedulable || n.closed || !p.selects(n) || !p.tolerated(n) {
+		if !schedulable || n.closed || !n.DiskFullSince.IsZero() || !p.selects(n) || !p.tolerated(n) {
 			continue
 		}
 		if room, fits := p.room(n); fits && room > most {

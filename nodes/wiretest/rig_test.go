@@ -67,6 +67,7 @@ type set struct {
 	page   int64                                    // of Kubernetes lists
 	wait   time.Duration                            // for Prometheus; 0: 5 s
 	grace  time.Duration                            // of pods that are evicted; 0: 20 s
+	direct bool                                     // the metrics come from the region itself, without Prometheus
 }
 
 // quick is a policy with short times, so that a story takes few ticks.
@@ -91,7 +92,9 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	g.aws = awsapi.New(g.Simulator, awsapi.Options{})
 	g.kube = kubeapi.New(g.Client("kube", nil))
 	g.prom = promapi.New(promapi.Options{})
-	t.Cleanup(g.prom.Watch(g.Simulator))
+	if !s.direct {
+		t.Cleanup(g.prom.Watch(g.Simulator))
+	}
 
 	ec2Config := ec2.Config{
 		Cluster: s.policy.Cluster, LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataTemplate,
@@ -113,8 +116,11 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	g.must(err)
 	promConfig := prom.DefaultConfig()
 	promConfig.URL, promConfig.Clock, promConfig.Timeout = g.serve(toPrometheus, g.prom), g.Clock(), cmp.Or(s.wait, 5*time.Second)
-	signals, err := prom.Open(context.Background(), promConfig, s.policy)
-	g.must(err)
+	var signals nodes.Signals = g.Client("metrics", nil)
+	if !s.direct {
+		signals, err = prom.Open(context.Background(), promConfig, s.policy)
+		g.must(err)
+	}
 	if s.store == nil {
 		s.store = localStore
 	}
@@ -124,8 +130,11 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	config := nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
 		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }}
 	if len(s.policy.Pools) > 0 {
+		config.Templates = ec2Config.Templates()
+	}
+	if len(s.policy.Pools) > 0 || s.policy.Sizing == nodes.SizingFit {
 		f := fit.New(fit.Config{})
-		config.Templates, config.Sizer, config.Fitter, config.Screener, config.Appraiser = ec2Config.Templates(), f, f, f, f
+		config.Sizer, config.Fitter, config.Screener, config.Appraiser = f, f, f, f
 	}
 	g.r, err = nodes.New(config)
 	g.must(err)

@@ -67,6 +67,11 @@ func nodeObject(n sim.KubeNode) *corev1.Node {
 		},
 	}
 	maps.Copy(out.Labels, n.Labels)
+	if !n.DiskFullSince.IsZero() {
+		out.Status.Conditions = append(out.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(n.DiskFullSince)})
+		out.Spec.Taints = append(out.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule})
+	}
 	for _, t := range n.Taints {
 		out.Spec.Taints = append(out.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 	}
