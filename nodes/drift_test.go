@@ -91,6 +91,12 @@ func TestDrift(t *testing.T) {
 			}
 			s.o.Fleet[3].Instance.LaunchedAt = s.now.Add(-2 * time.Hour)
 		}, ScaleUp, ReasonDrift, "i-4"},
+		"drift is off, and none is too old": {func(s *situation) {
+			s.p.Drift, s.p.ExpireAfter = false, time.Hour
+			for i := range s.o.Fleet {
+				s.o.Fleet[i].Instance.LaunchedAt = s.now.Add(-time.Minute)
+			}
+		}, Noop, ReasonSteady, ""},
 		"off":                                    {func(s *situation) { s.p.Drift = false }, Noop, ReasonSteady, ""},
 		"nothing has drifted":                    {func(s *situation) { s.o.TemplateHashes[""] = "before"; s.o.Fleet = s.o.Fleet[1:3] }, Noop, ReasonSteady, ""},
 		"not while pods are pending":             {func(s *situation) { s.metrics(0.4, 1); s.r.PendingSinceEpoch = Num(s.ago(1)) }, Noop, ReasonPendingTooShort, ""},
