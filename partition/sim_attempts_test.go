@@ -221,7 +221,7 @@ func TestSimulationCatchesBrokenAttempts(t *testing.T) {
 func TestSimulationCatchesUnsuspected(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	caughtIn(t, simVariant{retry: true, several: true}, simBreakage{unsuspectedBehind: true, lonely: true}, []string{"attempts"}, 1)
+	caughtIn(t, simVariant{retry: true, several: true}, simBreakage{unsuspectedBehind: true, lonely: true}, []string{"attempts"}, 3001)
 }
 
 // countInterrupted takes an attempt that was interrupted for one that failed.
