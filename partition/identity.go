@@ -307,6 +307,10 @@ func (i *identity) deadNameRead(in kvInput) {
 		return
 	}
 	switch {
+	case in.err == nil && i.ownValue(in.gotValue):
+		// A claim of this worker has been carried out after all, whose outcome it did not see.
+		i.reclaimFound(in)
+		return
 	case in.err == nil:
 		i.names.read(in.key, true)
 	case errors.Is(in.err, errNotFound):

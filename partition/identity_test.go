@@ -64,6 +64,15 @@ func TestAClaimThatWasCarriedOutUnseen(t *testing.T) {
 		m, claim := claimingMachine(t)
 		reclaimed(t, m, m.step(m.now, kvInput{kvEffect: claim, err: errConflict, gotValue: claim.value, gotRev: 9}))
 	})
+
+	t.Run("a standby finds it among the IDs that seem to be of the dead", func(t *testing.T) {
+		t.Parallel()
+		m, claim := claimingMachine(t)
+		m.identity.stand()
+		m.identity.unseen = ""
+		dead := kvEffect{purpose: forDeadName, op: opGet, bucket: m.cfg.bucketIDs(), key: "sim-1"}
+		reclaimed(t, m, m.step(m.now, kvInput{kvEffect: dead, gotValue: claim.value, gotRev: 9}))
+	})
 }
 
 // TestAClaimThatWasNotCarriedOut: the worker looks for an ID again, whether the one it wanted

@@ -99,6 +99,21 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 			t.Error("it is invalid after a renewal that began later")
 		}
 	})
+	t.Run("after an end the first renewal brings it back", func(t *testing.T) {
+		t.Parallel()
+		m, _ := joinedMachine(t)
+		lost := m.now.Add(m.cfg.Lease.SuspicionGrace)
+		for _, at := range []time.Time{lost, lost.Add(shortestSleep)} {
+			for _, e := range m.step(at, tickInput{}) {
+				if kv, is := e.(kvEffect); is && kv.purpose == forLeaseRenewal {
+					renew(m, at.Add(time.Millisecond), kv.start)
+				}
+			}
+		}
+		if !m.lease.valid {
+			t.Errorf("it is invalid after a renewal, and the next one begins at %v", m.membership.due)
+		}
+	})
 	t.Run("after a renewal that began before, the next one begins at once", func(t *testing.T) {
 		t.Parallel()
 		m, _ := joinedMachine(t)

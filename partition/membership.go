@@ -86,13 +86,11 @@ func (s *membership) joined(in kvInput) {
 	s.due = s.now.Add(s.renewEvery())
 	s.identity.due = s.now.Add(s.cfg.Lease.IDTTL / 6)
 	s.pingDue = s.now
-	if !in.start.After(s.lease.doubted) {
-		// Disconnected while joining: the lease may be suspected already.
-		s.due = s.now
-	}
 	s.checkLease()
 	if !s.lease.valid {
-		s.due = s.now // creating it took too long: renew it
+		// Creating it took too long, or it may be suspected already since the worker was
+		// disconnected meanwhile.
+		s.due = s.lease.provable(s.now)
 	}
 	if s.cur != nil {
 		s.own.applyMap()
@@ -214,7 +212,7 @@ func (s *membership) leaseRenewed(in kvInput) {
 		if s.lease.doubts(in.start) {
 			// Nothing begins here before a renewal that proves more, so it can't wait for
 			// a whole Heartbeat.
-			s.due = s.now
+			s.due = s.lease.provable(s.now)
 		}
 		if every := s.cfg.Lease.checkEvery(); every == rareCheck {
 			s.pingDue = later(s.pingDue, in.start.Add(every)) // it was a round trip as well
@@ -244,7 +242,7 @@ func (s *membership) checkLease() {
 	case validityLost:
 		s.do(suspendEffect{})
 		s.emit(event.Event{Kind: event.LeaseUncertain, Reason: s.lease.why(s.now, &s.cfg)})
-		s.due = s.now
+		s.due = s.lease.provable(s.now)
 	case validityGained:
 		s.do(resumeEffect{})
 		if !ended.IsZero() {

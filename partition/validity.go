@@ -78,6 +78,12 @@ func (v *leaseValidity) doubts(start time.Time) bool {
 	return !v.doubted.IsZero() && !start.After(v.doubted)
 }
 
+// provable is when a renewal can begin that proves something. It is never the very moment of the
+// doubt: a clock that stands still would have the worker renew without end.
+func (v *leaseValidity) provable(now time.Time) time.Time {
+	return later(now, v.doubted.Add(time.Nanosecond))
+}
+
 // lose has the lease not be valid, whatever its times: another worker may have its place.
 func (v *leaseValidity) lose(now time.Time) {
 	if v.valid {
