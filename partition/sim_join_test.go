@@ -42,8 +42,13 @@ func (c *simChecker) claimOf(w *simWorker) string {
 	return ""
 }
 
-// forgetUnseenClaim has a worker look for another stable ID after a claim whose outcome is unknown.
+// forgetUnseenClaim has a worker look for another stable ID after a claim whose outcome is unknown,
+// and take its own among those of the dead for another's.
 func forgetUnseenClaim(w *simWorker, in input) input {
 	w.m.identity.unseen = ""
+	if read, is := in.(kvInput); is && read.purpose == forDeadName {
+		read.gotValue = nil
+		return read
+	}
 	return in
 }
