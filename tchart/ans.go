@@ -47,10 +47,29 @@ const (
 // ansModel is all distributions of one shape.
 type ansModel struct {
 	tables [ansTables]ansTable
-	// slots say of each slot of each table which symbol it stands for, the
-	// symbol's frequency and the slot's place in it: 6, 11 and 10 bits. The first
-	// index is a power of two for speed.
-	slots [64][ansSlots]uint32
+	// slots are those of each table. The first index is a power of two for speed.
+	slots [64][ansSlots]ansSlot
+}
+
+// ansSlot says which symbol a slot of a table stands for, in the low 6 bits, the slot's place
+// among the symbol's in 10, and the symbol's frequency in the high 11. Tables of larger slots
+// wouldn't fit in the processor's first cache.
+type ansSlot uint32
+
+const (
+	slotPlace = 6
+	slotFreq  = 32 - ansBits - 1
+)
+
+func newSlot(symbol int, freq, place uint32) ansSlot {
+	return ansSlot(symbol) | ansSlot(place)<<slotPlace | ansSlot(freq)<<slotFreq
+}
+
+func (s ansSlot) symbol() int64 { return int64(s & (1<<slotPlace - 1)) }
+
+// after returns the state after this slot, before more of the code is taken.
+func (s ansSlot) after(state uint64) uint64 {
+	return uint64(s>>slotFreq)*(state>>ansBits) + uint64(s>>slotPlace&(ansSlots-1))
 }
 
 // models returns the models by shape. They are the same everywhere: part of the
@@ -140,7 +159,7 @@ func beyond(shape int, power uint64) uint64 {
 }
 
 // fill computes the frequencies. Symbols rarer than half a slot are escaped.
-func (t *ansTable) fill(shape, table int, slots *[ansSlots]uint32) {
+func (t *ansTable) fill(shape, table int, slots *[ansSlots]ansSlot) {
 	power := halfDecay(shape, table)
 	decay := product(power, power)
 	var p [ansEscape + 1]uint64
@@ -171,7 +190,7 @@ func (t *ansTable) fill(shape, table int, slots *[ansSlots]uint32) {
 	for s, f := range t.freq {
 		t.start[s] = uint16(at)
 		for i := range int(f) {
-			slots[at+i] = uint32(s)<<21 | uint32(f)<<10 | uint32(i)
+			slots[at+i] = newSlot(s, uint32(f), uint32(i))
 		}
 		at += int(f)
 		if f > 0 {
@@ -361,88 +380,108 @@ func (r *ansReader) begin() {
 	r.code = r.code[4:]
 }
 
-// small reads a block without raw bits. With large it is the decoder's inner
-// loop: while at most a code word for each symbol is left they need no checks.
-func (r *ansReader) small(dst []int64, slots *[ansSlots]uint32) {
-	reach := 2*len(dst) + 2
-	if len(r.code) < reach {
-		r.careful(dst, slots, 0)
-		return
+// block reads a block whose residuals have shift raw bits each.
+//
+// Symbols come first, since each waits for the one before: a loop that has nothing else to do
+// keeps the coder's state in registers. Raw bits are at places that are known beforehand.
+func (r *ansReader) block(dst []int64, slots *[ansSlots]ansSlot, shift uint) {
+	escaped := r.read(dst, slots)
+	switch {
+	case escaped:
+		r.escapes(dst, shift)
+	case shift > 0:
+		r.lows(dst, shift)
 	}
-	state, code := r.state, r.code[:reach]
-	at := 0
-	for i := range dst {
-		slot := slots[state&(ansSlots-1)]
-		state = (slot>>10&0x7ff)*(state>>ansBits) + slot&0x3ff
-		// Without a branch, which nothing could foresee: if the state is too small
-		// it takes another 16 bits.
-		low := (state>>16 - 1) >> 31
-		state = state<<(low<<4) | uint32(binary.LittleEndian.Uint16(code[at:]))&-low
-		at += int(low) << 1
-		e := int64(slot>>21) - ansZero
-		if e == ansEscape-ansZero {
-			e = unzigzag(r.raw.number())
-		}
-		dst[i] = e
-	}
-	r.state, r.code = state, r.code[at:]
 }
 
-// large reads a block whose residuals have raw bits.
-func (r *ansReader) large(dst []int64, slots *[ansSlots]uint32, shift uint) {
-	data, pos, acc, n := r.raw.data, r.raw.pos, r.raw.acc, r.raw.n
-	need := int(shift)*len(dst)/8 + 16
-	reach := 2*len(dst) + 2
-	if len(r.code) < reach || shift > 48 || len(data)-pos < need {
-		r.careful(dst, slots, shift)
-		return
+// read reads the symbols of a block as residuals without their raw bits and reports whether any
+// is an escape. It is the decoder's inner loop: four symbols take at most eight bytes of code.
+func (r *ansReader) read(dst []int64, slots *[ansSlots]ansSlot) (escaped bool) {
+	state, code, seen := uint64(r.state), r.code, int64(0)
+	slot := slots[state&(ansSlots-1)]
+	for len(dst) >= 4 && len(code) >= 8 {
+		word, four := binary.LittleEndian.Uint64(code), dst[:4]
+		var a, b, c, d uint64
+		four[0], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
+		state, slot, a = slot.next(state, word, slots)
+		word >>= a & 63
+
+		four[1], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
+		state, slot, b = slot.next(state, word, slots)
+		word >>= b & 63
+
+		four[2], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
+		state, slot, c = slot.next(state, word, slots)
+		word >>= c & 63
+
+		four[3], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
+		state, slot, d = slot.next(state, word, slots)
+		dst, code = dst[4:], code[(a+b+c+d)/8:]
 	}
-	state, code := r.state, r.code[:reach]
-	at := 0
-	mask := uint64(1)<<(shift&63) - 1
-	for i := range dst {
-		slot := slots[state&(ansSlots-1)]
-		state = (slot>>10&0x7ff)*(state>>ansBits) + slot&0x3ff
-		low := (state>>16 - 1) >> 31
-		state = state<<(low<<4) | uint32(binary.LittleEndian.Uint16(code[at:]))&-low
-		at += int(low) << 1
-		e := int64(slot>>21) - ansZero
-		if e == ansEscape-ansZero {
-			r.raw.pos, r.raw.acc, r.raw.n = pos, acc, n
-			e = unzigzag(r.raw.number())
-			pos, acc, n = r.raw.pos, r.raw.acc, r.raw.n
-			if len(data)-pos < need {
-				dst[i] = e<<(shift&63) | int64(r.raw.wide(shift))
-				r.state, r.code = state, r.code[at:]
-				r.careful(dst[i+1:], slots, shift)
-				return
-			}
-		}
-		acc |= binaryWord(data[pos:]) << (n & 63)
-		pos += int((63 - n) >> 3)
-		n |= 56
-		dst[i] = e<<(shift&63) | int64(acc&mask)
-		acc >>= shift & 63
-		n -= shift
-	}
-	r.state, r.code = state, r.code[at:]
-	r.raw.pos, r.raw.acc, r.raw.n = pos, acc, n
+	r.state, r.code = uint32(state), code
+	return r.careful(dst, slots) || seen > ansEscape
 }
 
-// careful reads a block near the end of the data, and whatever is rare.
-func (r *ansReader) careful(dst []int64, slots *[ansSlots]uint32, shift uint) {
+// next returns the state and the slot after this one, and how many bits of the code's next word
+// were taken: 16 or none. It has no branch, which nothing could foresee. The slot without more
+// bits and the slot with them are looked up before it is known which it is.
+func (s ansSlot) next(state, word uint64, slots *[ansSlots]ansSlot) (uint64, ansSlot, uint64) {
+	refilled := slots[word&(ansSlots-1)]
+	state = s.after(state)
+	short := uint64(int64(state-uint64(ansLow)) >> 63)
+	slot := slots[state&(ansSlots-1)]
+	slot ^= (slot ^ refilled) & ansSlot(short)
+	return state<<(short&16) | word&short&0xffff, slot, short & 16
+}
+
+// careful is read without looking ahead: near the end of the code, and for the block's last few.
+func (r *ansReader) careful(dst []int64, slots *[ansSlots]ansSlot) (escaped bool) {
 	for i := range dst {
 		slot := slots[r.state&(ansSlots-1)]
-		r.state = (slot>>10&0x7ff)*(r.state>>ansBits) + slot&0x3ff
+		r.state = uint32(slot.after(uint64(r.state)))
 		if r.state < ansLow {
 			if len(r.code) < 2 {
 				r.bad, r.state = true, ansLow
-				return
+				clear(dst[i:])
+				return escaped
 			}
 			r.state = r.state<<16 | uint32(binary.LittleEndian.Uint16(r.code))
 			r.code = r.code[2:]
 		}
-		e := int64(slot>>21) - ansZero
+		dst[i] = slot.symbol() - ansZero
+		escaped = escaped || slot.symbol() == ansEscape
+	}
+	return escaped
+}
+
+// lows appends the raw bits to residuals without escapes, a word's at a time.
+func (r *ansReader) lows(dst []int64, shift uint) {
+	const margin = 2 * 64 // of bits, in which whole words can be read
+	raw := r.raw
+	at := uint(raw.pos)*8 - raw.n
+	end := at + shift*uint(len(dst))
+	if shift > 48 || end+margin > uint(len(raw.data))*8 {
+		r.escapes(dst, shift)
+		return
+	}
+
+	mask, per := uint64(1)<<(shift&63)-1, int(56/shift)
+	for len(dst) > 0 {
+		word := binaryWord(raw.data[at>>3:]) >> (at & 7)
+		some := dst[:min(per, len(dst))]
+		for i, e := range some {
+			some[i] = e<<(shift&63) | int64(word&mask)
+			word >>= shift & 63
+		}
+		dst = dst[len(some):]
+		at += shift * uint(len(some))
+	}
+	raw.seek(end)
+}
+
+// escapes reads what follows the symbols, for blocks with escapes and at the end of the data.
+func (r *ansReader) escapes(dst []int64, shift uint) {
+	for i, e := range dst {
 		if e == ansEscape-ansZero {
 			e = unzigzag(r.raw.number())
 		}

@@ -98,6 +98,13 @@ func (r *bitReader) refill() {
 	r.n |= 56
 }
 
+// seek continues at a bit, counted from the start of data, that has a word after it.
+func (r *bitReader) seek(at uint) {
+	within := at & 7
+	r.acc = binaryWord(r.data[at>>3:]) >> within
+	r.pos, r.n = int(at>>3)+7, 56-within
+}
+
 // lastWord is the word at pos, with zeros after the end of data.
 func (r *bitReader) lastWord() uint64 {
 	if r.pos > len(r.data)+8 {

@@ -562,11 +562,7 @@ func (r *columnReader) residuals(dst []int64, shape int) {
 		level = r.level(level)
 		n := min(size, len(dst))
 		table, shift := tableAt(level)
-		if shift == 0 {
-			r.symbols.small(dst[:n], &m.slots[table&63])
-		} else {
-			r.symbols.large(dst[:n], &m.slots[table&63], shift)
-		}
+		r.symbols.block(dst[:n], &m.slots[table&63], shift)
 		dst = dst[n:]
 	}
 }

@@ -27,7 +27,8 @@ func TestTablesAreThoseOfTheFormat(t *testing.T) {
 				t.Errorf("table %d of shape %d has %d slots", i, shape, total)
 			}
 			for _, slot := range m.slots[i] {
-				h.Write(binary.LittleEndian.AppendUint32(nil, slot))
+				packed := uint32(slot.symbol())<<21 | uint32(slot>>slotFreq)<<10 | uint32(slot)>>slotPlace&(ansSlots-1)
+				h.Write(binary.LittleEndian.AppendUint32(nil, packed))
 			}
 		}
 	}
