@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/lapack"
@@ -20,8 +19,7 @@ import (
 // is wanted. It is memory for one problem after the other.
 type spectrum struct {
 	matrix  blas64.Symmetric
-	reduced []float64 // matrix in tridiagonal form, with the reflectors that lead there
-	tau     []float64
+	to      reduction
 	t       tridiagonal
 	values  []float64
 	scratch []float64  // copies of the off-diagonal, and room of LAPACK
@@ -59,14 +57,12 @@ func (p *spectrum) solve(a blas64.Symmetric) ([]float64, bool) {
 		return p.solveAll()
 	}
 
-	copy(room(&p.reduced, n*n), a.Data) // so that solveAll has the matrix still
 	d, e := p.t.of(n)
-	var l lapackgonum.Implementation
-	l.Dsytd2(blas.Lower, n, p.reduced, n, d, e, room(&p.tau, n-1))
-
+	p.to.reduce(a, d, e)
 	values, off := room(&p.values, n), room(&p.scratch, n-1)
 	copy(values, d)
 	copy(off, e)
+	var l lapackgonum.Implementation
 	if !l.Dsterf(n, values, off) {
 		return p.solveAll()
 	}
@@ -107,25 +103,10 @@ func (p *spectrum) leading(k int) (mat.Matrix, bool) {
 		return rows, true
 	}
 
-	p.reflect()
-	return mat.NewDense(k, n, p.vectors), true
-}
-
-// reflect takes the vectors of the tridiagonal matrix to those of the matrix. Reflector
-// i is in column i below the diagonal, from the second element below on; the first is 1.
-func (p *spectrum) reflect() {
-	n := p.matrix.N
-	v := room(&p.scratch, n)
-	for i := n - 2; i >= 0; i-- {
-		v[i+1] = 1
-		for j := i + 2; j < n; j++ {
-			v[j] = p.reduced[j*n+i]
-		}
-		for vectors := p.vectors; len(vectors) > 0; vectors = vectors[n:] {
-			x := vectors[i+1 : n]
-			floats.AddScaled(x, -p.tau[i]*floats.Dot(v[i+1:], x), v[i+1:])
-		}
+	for x := p.vectors; len(x) > 0; x = x[n:] {
+		p.to.back(x[:n])
 	}
+	return mat.NewDense(k, n, p.vectors), true
 }
 
 // iterate finds the first k vectors of the tridiagonal matrix, and reports whether all are as

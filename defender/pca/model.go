@@ -10,7 +10,6 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Config says how a model is made. The zero value of a field stands for its
@@ -61,40 +60,19 @@ func Train(runs [][]float64, c Config) (*Model, error) {
 type scratch struct {
 	runs, gram, column, vector []float64
 	spectrum                   spectrum
+	validation                 validation
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // train is [Train].
 func (s *scratch) train(runs [][]float64, c Config) (*Model, error) {
-	if c.Variance == 0 {
-		c.Variance = 0.8
-	}
 	n := len(runs)
-	if c.MaxComponents == 0 {
-		c.MaxComponents = max(n/3, 1)
-	}
-	if n < 3 {
-		return nil, fmt.Errorf("%w of %d runs: at least 3 are needed", ErrUnfit, n)
+	c = c.withDefaults(n)
+	if err := c.check(runs); err != nil {
+		return nil, err
 	}
 	p := len(runs[0])
-	if p == 0 {
-		return nil, fmt.Errorf("%w of %d runs without variables", ErrUnfit, n)
-	}
-	if c.Components < 0 || c.Components > n-2 || !(c.Variance > 0 && c.Variance <= 1) || c.Floor != nil && len(c.Floor) != p {
-		return nil, fmt.Errorf("%w with %d components, %g of the variance and %d floors for %d runs of %d variables: "+
-			"give 0 to runs-2 components, a share above 0 and at most 1, and a floor for each variable or none", ErrUnfit, c.Components, c.Variance, len(c.Floor), n, p)
-	}
-	for i, run := range runs {
-		if len(run) != p {
-			return nil, fmt.Errorf("%w: run %d has %d variables, run 0 has %d", ErrUnfit, i, len(run), p)
-		}
-		for j, v := range run {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("%w: variable %d of run %d is %v", ErrUnfit, j, i, v)
-			}
-		}
-	}
 	m := &Model{n: n, p: p, mean: make([]float64, p), scale: make([]float64, p)}
 	m.center(runs, c)
 	x := mat.NewDense(n, p, room(&s.runs, n*p))
@@ -107,39 +85,88 @@ func (s *scratch) train(runs [][]float64, c Config) (*Model, error) {
 	return m, nil
 }
 
+// withDefaults is for that many runs.
+func (c Config) withDefaults(runs int) Config {
+	if c.Variance == 0 {
+		c.Variance = 0.8
+	}
+	if c.MaxComponents == 0 {
+		c.MaxComponents = max(runs/3, 1)
+	}
+	return c
+}
+
+// check reports why there is no model of the runs.
+func (c Config) check(runs [][]float64) error {
+	if len(runs) < 3 {
+		return fmt.Errorf("%w of %d runs: at least 3 are needed", ErrUnfit, len(runs))
+	}
+	p := len(runs[0])
+	if p == 0 {
+		return fmt.Errorf("%w of %d runs without variables", ErrUnfit, len(runs))
+	}
+	if c.Components < 0 || c.Components > len(runs)-2 || !(c.Variance > 0 && c.Variance <= 1) || c.Floor != nil && len(c.Floor) != p {
+		return fmt.Errorf("%w with %d components, %g of the variance and %d floors for %d runs of %d variables: "+
+			"give 0 to runs-2 components, a share above 0 and at most 1, and a floor for each variable or none", ErrUnfit, c.Components, c.Variance, len(c.Floor), len(runs), p)
+	}
+	for i, run := range runs {
+		if len(run) != p {
+			return fmt.Errorf("%w: run %d has %d variables, run 0 has %d", ErrUnfit, i, len(run), p)
+		}
+		for j, v := range run {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("%w: variable %d of run %d is %v", ErrUnfit, j, i, v)
+			}
+		}
+	}
+	return nil
+}
+
 // center sets mean and scale.
 func (m *Model) center(runs [][]float64, c Config) {
+	squares := make([]float64, m.p)
+	meanAndSquares(runs, m.mean, squares)
+	for j := range m.p {
+		m.scale[j] = c.scaleOf(j, m.mean[j], squares[j], m.n)
+	}
+}
+
+// meanAndSquares sets the mean of each variable, and its sum of squares about that.
+func meanAndSquares(runs [][]float64, mean, squares []float64) {
 	first := runs[0]
+	clear(mean)
 	for _, run := range runs { // row by row, which is how they lie in memory
 		for j, v := range run {
-			m.mean[j] += v - first[j]
+			mean[j] += v - first[j]
 		}
 	}
 	for j, v := range first {
-		m.mean[j] = v + m.mean[j]/float64(m.n)
+		mean[j] = v + mean[j]/float64(len(runs))
 	}
-	squares := make([]float64, m.p)
+	clear(squares)
 	for _, run := range runs {
 		for j, v := range run {
-			d := v - m.mean[j]
+			d := v - mean[j]
 			squares[j] += float64(d * d)
 		}
 	}
-	for j := range m.p {
-		sd := math.Sqrt(squares[j] / float64(m.n-1))
-		if c.Floor != nil {
-			sd = max(sd, c.Floor[j])
-		}
-		switch {
-		// What is left of a constant by rounding is no variation.
-		case sd <= 1e-12*math.Abs(m.mean[j]) || math.IsInf(sd, 0) || math.IsNaN(sd):
-			m.scale[j] = 0
-		case c.Covariance:
-			m.scale[j] = 1
-		default:
-			m.scale[j] = sd
-		}
+}
+
+// scaleOf returns what a variable is divided by, given its mean and its sum of squares about
+// that; 0 leaves it out.
+func (c Config) scaleOf(variable int, mean, squares float64, runs int) float64 {
+	sd := math.Sqrt(squares / float64(runs-1))
+	if c.Floor != nil {
+		sd = max(sd, c.Floor[variable])
 	}
+	switch {
+	// What is left of a constant by rounding is no variation.
+	case sd <= 1e-12*math.Abs(mean) || math.IsInf(sd, 0) || math.IsNaN(sd):
+		return 0
+	case c.Covariance:
+		return 1
+	}
+	return sd
 }
 
 func (m *Model) standardize(dst, run []float64) {
@@ -150,47 +177,59 @@ func (m *Model) standardize(dst, run []float64) {
 	}
 }
 
-// decompose finds eigenvalues and loadings, by way of the smaller of X'X and XX'.
-func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
-	transposed := m.p > m.n
-	size := min(m.n, m.p)
-	gram := blas64.Symmetric{Uplo: blas.Lower, N: size, Stride: size, Data: room(&s.gram, size*size)}
-	form := blas.Trans
-	if transposed {
-		form = blas.NoTrans
+// gram sets the lower triangle of the smaller of X'X and XX', over runs less one, and reports
+// whether it is XX'.
+func (s *scratch) gramOf(x blas64.General) (gram blas64.Symmetric, transposed bool) {
+	n, p := x.Rows, x.Cols
+	size, form := p, blas.Trans
+	if transposed = p > n; transposed {
+		size, form = n, blas.NoTrans
 	}
-	blas64.Syrk(form, 1/float64(m.n-1), x.RawMatrix(), 0, gram)
-	unfound := fmt.Errorf("%w: the eigenvalues of %d runs of %d variables were not found", ErrUnfit, m.n, m.p)
-	values, ok := s.spectrum.solve(gram)
-	if !ok {
-		return unfound
-	}
+	gram = blas64.Symmetric{Uplo: blas.Lower, N: size, Stride: size, Data: room(&s.gram, size*size)}
+	blas64.Syrk(form, 1/float64(n-1), x, 0, gram)
+	return gram, transposed
+}
+
+// keep returns the eigenvalues that aren't 0, and how many components are kept.
+func (c Config) keep(values []float64, runs int) (nonzero []float64, k int) {
 	total := 0.0
 	for i, v := range values {
-		if i == m.n-1 || v <= 1e-10*values[0] || !(v > 0) {
+		if i == runs-1 || v <= 1e-10*values[0] || !(v > 0) {
 			values = values[:i]
 			break
 		}
 		total += v
 	}
-	if len(values) == 0 {
+	if c.Components > 0 {
+		return values, min(c.Components, len(values))
+	}
+	explained := 0.0
+	for k < min(len(values), c.MaxComponents) && (k == 0 || explained < c.Variance*total) {
+		explained += values[k]
+		k++
+	}
+	return values, k
+}
+
+// decompose finds eigenvalues and loadings.
+func (m *Model) decompose(x *mat.Dense, c Config, s *scratch) error {
+	gram, transposed := s.gramOf(x.RawMatrix())
+	unfound := fmt.Errorf("%w: the eigenvalues of %d runs of %d variables were not found", ErrUnfit, m.n, m.p)
+	values, ok := s.spectrum.solve(gram)
+	if !ok {
+		return unfound
+	}
+	if values, m.k = c.keep(values, m.n); len(values) == 0 {
 		return fmt.Errorf("%w: no variable varies", ErrUnfit)
 	}
 	m.eigen = slices.Clone(values)
-	if m.k = min(c.Components, len(values)); c.Components == 0 {
-		explained := 0.0
-		for m.k < min(len(values), c.MaxComponents) && (m.k == 0 || explained < c.Variance*total) {
-			explained += values[m.k]
-			m.k++
-		}
-	}
 	vectors, ok := s.spectrum.leading(m.k)
 	if !ok {
 		return unfound
 	}
 	m.loadings = mat.NewDense(m.p, m.k, nil)
 	column := mat.NewVecDense(m.p, room(&s.column, m.p))
-	v := mat.NewVecDense(size, room(&s.vector, size))
+	v := mat.NewVecDense(gram.N, room(&s.vector, gram.N))
 	for a := range m.k {
 		mat.Row(v.RawVector().Data, a, vectors)
 		if transposed {
@@ -283,81 +322,4 @@ func (m *Model) score(run, x []float64) (Score, error) {
 		s.T2 += float64(t * t / m.eigen[a])
 	}
 	return s, nil
-}
-
-// Reference is how T² and Q of normal runs are distributed that a model was not
-// trained on, by cross-validation. With fewer runs than variables
-// the model fits its own runs far better than any other, so limits from the
-// training residuals raise false alarms; these don't.
-type Reference struct {
-	T2, Q   Moments
-	T2s, Qs []float64 // of each run, by the model of all the others
-}
-
-// Moments are those of a statistic over runs.
-type Moments struct{ Mean, Variance float64 }
-
-// Limit returns what a run exceeds with probability alpha, if the statistic is
-// distributed like a multiple of chi-square (Box 1954, as Nomikos and MacGregor
-// 1995 set limits of Q).
-func (m Moments) Limit(alpha float64) float64 { return boxLimit(alpha, m.Mean, m.Variance) }
-
-// T2Limit returns the T² that a run exceeds with probability alpha by a model of that many
-// components: F's distribution, which T² of a run that the model wasn't trained on has
-// (Tracy, Young and Mason 1992), on the scale that cross-validation found. Components are
-// chosen by the variance in training, which makes their T² larger than theory has it.
-func (r Reference) T2Limit(components int, alpha float64) float64 {
-	n, k := float64(len(r.T2s)), float64(components)
-	if n-k <= 2 || !(r.T2.Mean > 0) {
-		return r.T2.Limit(alpha)
-	}
-	f := distuv.F{D1: k, D2: n - k}
-	return max(r.T2.Limit(alpha), r.T2.Mean*f.Quantile(1-alpha)/f.Mean())
-}
-
-// CrossValidate divides the runs into the given number of folds, each of every folds-th run,
-// trains a model without each, and returns how it scores the runs left out. With
-// as many folds as runs, or 0 folds, it leaves out one at a time.
-func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {
-	if folds <= 0 || folds > len(runs) {
-		folds = len(runs)
-	}
-	r := Reference{T2s: make([]float64, len(runs)), Qs: make([]float64, len(runs))}
-	rest := make([][]float64, 0, len(runs))
-	var x []float64
-	for fold := range folds {
-		rest = rest[:0]
-		for i, run := range runs {
-			if i%folds != fold {
-				rest = append(rest, run)
-			}
-		}
-		m, err := Train(rest, c)
-		if err != nil {
-			return Reference{}, fmt.Errorf("cross-validating without part %d of %d: %w", fold+1, folds, err)
-		}
-		if x == nil {
-			x = make([]float64, m.p)
-		}
-		for i := fold; i < len(runs); i += folds {
-			s, err := m.score(runs[i], x)
-			if err != nil {
-				return Reference{}, fmt.Errorf("cross-validating run %d: %w", i, err)
-			}
-			r.T2s[i], r.Qs[i] = s.T2, s.Q
-		}
-	}
-	r.T2, r.Q = momentsOf(r.T2s), momentsOf(r.Qs)
-	return r, nil
-}
-
-func momentsOf(xs []float64) Moments {
-	var m Moments
-	for _, x := range xs {
-		m.Mean += x / float64(len(xs))
-	}
-	for _, x := range xs {
-		m.Variance += float64((x - m.Mean) * (x - m.Mean) / float64(len(xs)-1))
-	}
-	return m
 }

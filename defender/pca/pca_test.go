@@ -262,7 +262,7 @@ func TestCrossValidationScoresWhatIsLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := m.Score(run); err != nil || got.T2s[i] != s.T2 || got.Qs[i] != s.Q {
+		if s, err := m.Score(run); err != nil || !near(got.T2s[i], s.T2) || !near(got.Qs[i], s.Q) {
 			t.Errorf("run %d is scored %v and %v, want %v and %v", i, got.T2s[i], got.Qs[i], s.T2, s.Q)
 		}
 	}

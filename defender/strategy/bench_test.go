@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/processor"
 )
 
 // BenchmarkDefaultStrategies judges contexts of a chamber one after the other, with
@@ -40,10 +41,13 @@ func BenchmarkDefaultStrategies(b *testing.B) {
 				judge(n)
 			}
 			b.ReportAllocs()
+			before, first := processor.Time(), n
 			for b.Loop() {
 				judge(n)
 				n++
 			}
+			used := processor.Time() - before
+			b.ReportMetric(used.Seconds()*1e3/float64(n-first), "cpu-ms/op")
 		})
 	}
 }

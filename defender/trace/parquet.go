@@ -1,11 +1,16 @@
 package trace
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"math"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding"
 
 	"github.com/muster-dev/muster/defender/internal/cells"
 )
@@ -14,7 +19,11 @@ import (
 // that are sensors or have a meaning, page by page; lines in messages are rows, from 1.
 func NewParquetReader(r io.ReaderAt, size int64, name string, columns Columns) (*Reader, error) {
 	reader := newReader(name)
-	file, err := cells.OpenParquet(r, size)
+	var file *parquet.File
+	err := guarded(func() (err error) {
+		file, err = cells.OpenParquet(r, size)
+		return err
+	})
 	if err != nil {
 		return nil, reader.readError(&brokenFile{0, err})
 	}
@@ -32,13 +41,10 @@ func NewParquetReader(r io.ReaderAt, size int64, name string, columns Columns) (
 			reader.problem(1, header[at], why)
 			continue
 		}
-		table.columns[at] = &parquetColumn{groups: file.RowGroups(), index: fields[at].Index(), convert: convert, buffer: make([]parquet.Value, parquetBatch)}
+		table.columns[at] = &parquetColumn{groups: file.RowGroups(), index: fields[at].Index(), convert: convert}
 	}
 	return reader.begins(table)
 }
-
-// parquetBatch is how many values of a column are decoded at once.
-const parquetBatch = 512
 
 // parquetRows are the rows of a Parquet file.
 type parquetRows struct {
@@ -88,12 +94,17 @@ func (p *parquetRows) text(field int) string { return p.columns[field].text() }
 
 func (p *parquetRows) is(field int, text string) bool { return p.text(field) == text }
 
-func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].number() }
+func (p *parquetRows) number(field int) (float64, bool) { return p.columns[field].cell().AsNumber() }
 
 func (p *parquetRows) whole(field int) (int64, bool) { return p.columns[field].cell().AsWhole() }
 
 func (p *parquetRows) seconds(field int) (float64, bool) {
-	switch c := p.columns[field].cell(); c.Kind {
+	return seconds(p.columns[field].cell())
+}
+
+// seconds returns the time that a cell says.
+func seconds(c cells.Cell) (float64, bool) {
+	switch c.Kind {
 	case cells.Stamp:
 		at := time.Unix(0, c.Whole)
 		return float64(at.Unix()) + float64(at.Nanosecond())/1e9, true
@@ -104,73 +115,154 @@ func (p *parquetRows) seconds(field int) (float64, bool) {
 	}
 }
 
+// alike returns how many rows follow that have the texts of the row at hand in these fields. It
+// counts none beyond the pages that are decoded.
+func (p *parquetRows) alike(fields []int) int {
+	n := math.MaxInt
+	for _, c := range p.columns {
+		if c != nil {
+			n = min(n, c.page.rows-c.at.row-1)
+		}
+	}
+	for _, field := range fields {
+		n = p.columns[field].alike(n)
+	}
+	return int(min(int64(n), p.total-p.row))
+}
+
+// skip goes n rows on, at most as many as alike has returned.
+func (p *parquetRows) skip(n int) {
+	p.row += int64(n)
+	for _, c := range p.columns {
+		if c != nil {
+			c.at = c.page.after(c.at, n)
+		}
+	}
+}
+
+func (p *parquetRows) numbers(field, n int, to []float64) ([]float64, bool) {
+	return p.columns[field].numbers(n, to)
+}
+
+func (p *parquetRows) times(field, n int, to []float64) ([]float64, bool) {
+	c := p.columns[field]
+	if c.page.values.Kind() == encoding.Double {
+		return c.numbers(n, to)
+	}
+	for cell := range c.following(n) {
+		v, ok := seconds(cell)
+		if !ok {
+			return to, false
+		}
+		to = append(to, v)
+	}
+	return to, true
+}
+
+func (p *parquetRows) wholes(field, n int, to []int64) ([]int64, bool) {
+	for cell := range p.columns[field].following(n) {
+		v, ok := cell.AsWhole()
+		if !ok {
+			return to, false
+		}
+		to = append(to, v)
+	}
+	return to, true
+}
+
 // parquetColumn goes through the values of a column.
 type parquetColumn struct {
 	groups  []parquet.RowGroup // that are still to be read
 	index   int                // of the column in them
 	convert func(parquet.Value) cells.Cell
 
-	pages  parquet.Pages // of the row group
-	page   parquet.Page
-	values parquet.ValueReader // of the page
-	buffer []parquet.Value
-	read   []parquet.Value // the part of buffer that is still to come
-	value  parquet.Value   // of the row; it may be a part of the page
-	last   string          // the last text
+	pages parquet.Pages // of the row group
+	page  parquetPage
+	at    place // of the row
 }
 
-// next goes to the next value.
+// next goes to the next row.
 func (c *parquetColumn) next() error {
-	for len(c.read) == 0 {
+	c.at = c.page.after(c.at, 1)
+	for c.at.row >= c.page.rows {
 		if err := c.fill(); err != nil {
 			return err
 		}
 	}
-	c.value, c.read = c.read[0], c.read[1:]
 	return nil
 }
 
 // cell returns the row's value.
-func (c *parquetColumn) cell() cells.Cell {
-	switch {
-	case c.value.IsNull():
-		return cells.Cell{}
-	case c.value.Kind() == parquet.ByteArray && string(c.value.ByteArray()) == c.last:
-		return cells.Cell{Kind: cells.Text, Text: c.last} // without a copy: most rows say what the one before says
-	}
-	cell := c.convert(c.value)
-	if cell.Kind == cells.Text {
-		c.last = cell.Text
-	}
-	return cell
-}
+func (c *parquetColumn) cell() cells.Cell { return c.cellAt(c.at) }
 
-// number returns what cell says as a number: at once of what most sensors are.
-func (c *parquetColumn) number() (float64, bool) {
-	if !c.value.IsNull() && c.value.Kind() == parquet.Double {
-		return c.value.Double(), true
+func (c *parquetColumn) cellAt(at place) cells.Cell {
+	if c.page.null(at) {
+		return cells.Cell{}
 	}
-	return c.cell().AsNumber()
+	return c.convert(c.page.value(at.value))
 }
 
 func (c *parquetColumn) text() string { return c.cell().String() }
 
-// fill decodes more values, of the next page or row group if it must.
-func (c *parquetColumn) fill() error {
-	if c.values != nil {
-		n, err := c.values.ReadValues(c.buffer)
-		c.read = c.buffer[:n]
-		switch {
-		case errors.Is(err, io.EOF):
-			c.values = nil
-			return nil // with n values, or the next page follows
-		case err == nil && n == 0:
-			return io.ErrNoProgress
+// following yields what the n rows after the one at hand say. They are in the page.
+func (c *parquetColumn) following(n int) iter.Seq[cells.Cell] {
+	return func(yield func(cells.Cell) bool) {
+		at := c.at
+		for range n {
+			if at = c.page.after(at, 1); !yield(c.cellAt(at)) {
+				return
+			}
 		}
-		return err
 	}
+}
 
-	// The values that were read from the page are used up, so it isn't needed any more.
+// numbers appends what the n rows after the one at hand say, and reports whether all are numbers.
+func (c *parquetColumn) numbers(n int, to []float64) ([]float64, bool) {
+	if c.page.whole && c.page.values.Kind() == encoding.Double {
+		return c.page.doubles(c.page.after(c.at, 1), n, to), true
+	}
+	for cell := range c.following(n) {
+		v, ok := cell.AsNumber()
+		if !ok {
+			return to, false
+		}
+		to = append(to, v)
+	}
+	return to, true
+}
+
+// alike returns how many of the n rows after the one at hand say what it says.
+func (c *parquetColumn) alike(n int) int {
+	if c.page.whole && c.page.codes != nil {
+		return c.page.coded(c.at, n)
+	}
+	at := c.at
+	for i := range n {
+		at = c.page.after(at, 1)
+		if !c.same(at) {
+			return i
+		}
+	}
+	return n
+}
+
+// same reports whether another row of the page says what the one at hand says.
+func (c *parquetColumn) same(at place) bool {
+	null := c.page.null(c.at)
+	switch {
+	case null || c.page.null(at):
+		return null == c.page.null(at)
+	case c.page.codes != nil:
+		return c.page.codes[c.at.value] == c.page.codes[at.value]
+	case c.page.values.Kind() == encoding.ByteArray:
+		return bytes.Equal(c.page.bytes(c.at.value), c.page.bytes(at.value))
+	}
+	a, b := c.cell(), c.cellAt(at)
+	return a == b || a.String() == b.String() // NaN says what NaN says
+}
+
+// fill decodes the next page, of the next row group if it must.
+func (c *parquetColumn) fill() error {
 	c.release()
 	if c.pages == nil {
 		if len(c.groups) == 0 {
@@ -178,24 +270,36 @@ func (c *parquetColumn) fill() error {
 		}
 		c.pages, c.groups = c.groups[0].ColumnChunks()[c.index].Pages(), c.groups[1:]
 	}
-	page, err := c.pages.ReadPage()
+	err := guarded(func() error {
+		page, err := c.pages.ReadPage()
+		if err == nil {
+			c.page, err = newParquetPage(page)
+		}
+		return err
+	})
 	if errors.Is(err, io.EOF) {
 		err = c.pages.Close()
 		c.pages = nil
-		return err
 	}
-	if err != nil {
-		return err
-	}
-	c.page, c.values = page, page.Values()
-	return nil
+	return err
 }
 
+// guarded calls the library, and has it panic over no broken file: that is an error.
+func guarded(call func() error) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("it can't be decoded: %v", what)
+		}
+	}()
+	return call()
+}
+
+// release gives the page back, whose values are used up.
 func (c *parquetColumn) release() {
-	if c.page != nil {
-		parquet.Release(c.page)
-		c.page = nil
+	if c.page.page != nil {
+		parquet.Release(c.page.page)
 	}
+	c.page, c.at = parquetPage{}, place{}
 }
 
 func (c *parquetColumn) close() error {

@@ -91,6 +91,8 @@ type Reader struct {
 	step   int32
 	values []float64 // of each sensor
 
+	stretches stretches
+
 	seen     map[[6]string]int // line at which each wafer begins
 	told     map[string]int    // problems by what they have in common
 	next     *Wafer            // begun, as its first row ended the wafer before
@@ -140,6 +142,7 @@ func (r *Reader) begins(table rows) (*Reader, error) {
 		return nil, &r.problems
 	}
 	r.rows, r.values = table, make([]float64, len(r.sensors))
+	r.stretches = newStretches(table, r.columns)
 	return r, nil
 }
 
@@ -180,6 +183,7 @@ func (r *Reader) All() iter.Seq2[*Wafer, error] {
 
 func (r *Reader) read() (*Wafer, error) {
 	for {
+		r.stretch()
 		err := r.rows.next()
 		var bad *badRow
 		switch {

@@ -1,6 +1,9 @@
 package uchart
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // basis is what of a history the limits of the next context rest on.
 //
@@ -15,14 +18,40 @@ type basis struct {
 	run     int     // number of the context at hand
 	lot     string  // of the context at hand
 	horizon int     // how many contexts after the newest point it is
+	room    *room
+}
+
+// room is memory that one verdict after the other uses: what a verdict rests on is tens of
+// kilobytes, of which it keeps nothing.
+type room struct {
+	points  []Point
+	numbers []int
+	tracks  []track
+	known   []track // of tracks, where courses lead to expect something
+	single  []Violation
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// leave ends the use of the basis. Charts that the room refers to may go.
+func (b *basis) leave() {
+	r := b.room
+	clear(r.points)
+	clear(r.tracks)
+	clear(r.known)
+	clear(r.single)
+	b.room, b.points, b.numbers = nil, nil, nil
+	rooms.Put(r)
 }
 
 // newBasis takes a history that begins after the last maintenance. While an alarm stands,
 // what counts ends before the context that opened it, provided that is enough to judge
-// by: otherwise a chamber whose first contexts had bad data would never learn.
+// by: otherwise a chamber whose first contexts had bad data would never learn. The basis is
+// left when the verdict is there.
 func newBasis(history []Point, enough int) basis {
 	numbers := numbersOf(history)
-	var b basis
+	b := basis{room: rooms.Get().(*room)}
+	b.points, b.numbers = b.room.points[:0], b.room.numbers[:0]
 	if n := len(numbers); n > 0 {
 		b.last = numbers[n-1]
 	}
@@ -50,6 +79,7 @@ func (b *basis) take(history []Point, numbers []int) {
 			b.points, b.numbers = append(b.points, history[i]), append(b.numbers, numbers[i])
 		}
 	}
+	b.room.points, b.room.numbers = b.points, b.numbers
 }
 
 // counts reports whether limits may rest on the point.

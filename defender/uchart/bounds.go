@@ -1,9 +1,6 @@
 package uchart
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // bounds keep single variables from being most of T² or Q; see MultivariatePolicy.Bound.
 type bounds struct {
@@ -22,8 +19,10 @@ func boundsOf(runs [][]float64, variables int, sigmas float64) *bounds {
 		for i, run := range runs {
 			xs[i] = run[j]
 		}
-		slices.Sort(xs)
-		b.usual[j] = usual{mean: xs[len(xs)/2], deviation: (xs[len(xs)*3/4] - xs[len(xs)/4]) / normalQuartiles}
+		half := len(xs) / 2
+		middle := ranked(xs, half) // what is below comes before it
+		first, third := ranked(xs[:half+1], len(xs)/4), ranked(xs[half:], len(xs)*3/4-half)
+		b.usual[j] = usual{mean: middle, deviation: (third - first) / normalQuartiles}
 	}
 	return b
 }

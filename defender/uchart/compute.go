@@ -15,14 +15,15 @@ const gapFactor = 5
 // ready. It isn't safe for concurrent use. Charts share their SVIDs and Steps, so these
 // must not be changed.
 type Calculator struct {
-	rows    []int     // numbers of the rows used, in order; nil if all are
-	time    []float64 // their times, since the first
-	half    []float64 // half[i] is half the interval before row i of time
-	runs    []run
-	steps   []int32
-	column  []float64 // a column's used rows
-	x, t, h []float64 // a run's finite samples
-	sums    []sums    // by step
+	rows   []int     // numbers of the rows used, in order; nil if all are
+	time   []float64 // their times, since the first
+	times  times     // of all rows used
+	runs   []run
+	steps  []int32
+	column []float64 // a column's used rows
+	x, t   []float64 // a run's finite samples
+	some   times     // and theirs
+	sums   []sums    // by step
 
 	// Of the newest chart. Charts of the same tool and recipe share them, which saves memory and
 	// makes them quick to compare.
@@ -31,7 +32,7 @@ type Calculator struct {
 }
 
 // A run is consecutive used rows with the same step.
-type run struct{ from, to, step int }
+type run struct{ from, to, step, block int } // block is the first of its times
 
 // Compute returns the chart of a trace. The error is that of
 // [tchart.Trace.Validate], or that there are too many steps for a chart.
@@ -95,6 +96,7 @@ func (c *Calculator) selectRows(time []float64, q *Quality) {
 	q.Rows = len(time)
 	latest, all := math.Inf(-1), true
 	c.rows, c.time = c.rows[:0], c.time[:0]
+	c.times.reset()
 	for i, t := range time {
 		switch {
 		case math.IsNaN(t) || math.IsInf(t, 0):
@@ -113,10 +115,9 @@ func (c *Calculator) selectRows(time []float64, q *Quality) {
 	if n := len(c.time); n > 0 {
 		q.Duration = finite(c.time[n-1] - c.time[0])
 		mean := q.Duration / float64(max(n-1, 1))
-		c.half = append(c.half[:0], 0)
 		for i := 1; i < n; i++ {
 			dt := c.time[i] - c.time[i-1]
-			c.half = append(c.half, dt/2)
+			c.times.half = append(c.times.half, dt/2)
 			q.Longest = max(q.Longest, finite(dt))
 			if dt > gapFactor*mean {
 				q.Gaps++
@@ -155,7 +156,10 @@ func (c *Calculator) findRuns(step []int32) {
 	slices.Sort(c.steps)
 	c.steps = slices.Compact(c.steps)
 	for i := range c.runs {
-		c.runs[i].step, _ = slices.BinarySearch(c.steps, int32(c.runs[i].step))
+		r := &c.runs[i]
+		r.step, _ = slices.BinarySearch(c.steps, int32(r.step))
+		r.block = len(c.times.blocks)
+		c.times.add(c.time[r.from:r.to])
 	}
 	c.sums = slices.Grow(c.sums[:0], len(c.steps))[:len(c.steps)]
 }
@@ -174,14 +178,17 @@ func (c *Calculator) used(column []float64) []float64 {
 
 func (c *Calculator) add(column []float64, q *Quality) {
 	for _, r := range c.runs {
-		s := &c.sums[r.step]
-		x, t, h := column[r.from:r.to], c.time[r.from:r.to], c.half[r.from:r.to]
-		if !allFinite(x) {
-			q.Missing += len(x)
-			x, t, h = c.finiteOnly(x, t)
-			q.Missing -= len(x)
+		s, x := &c.sums[r.step], column[r.from:r.to]
+		before := *s
+		if s.addRun(x, c.times.of(r)) || allFinite(x) {
+			continue
 		}
-		s.addRun(x, t, h)
+
+		*s = before
+		q.Missing += len(x)
+		x = c.finiteOnly(x, c.time[r.from:r.to])
+		q.Missing -= len(x)
+		s.addRun(x, c.some)
 	}
 }
 
@@ -201,157 +208,20 @@ func allFinite(x []float64) bool {
 	return a+b+c+d == 0
 }
 
-// finiteOnly returns the finite values of a run, their times and half
-// intervals.
-func (c *Calculator) finiteOnly(x, t []float64) (fx, ft, fh []float64) {
-	c.x, c.t, c.h = c.x[:0], c.t[:0], c.h[:0]
+// finiteOnly returns the finite values of a run and sets their times.
+func (c *Calculator) finiteOnly(x, t []float64) []float64 {
+	c.x, c.t = c.x[:0], c.t[:0]
+	c.some.reset()
 	for i, v := range x {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			continue
 		}
-		c.h = append(c.h, 0)
-		if n := len(c.x); n > 0 {
-			c.h[n] = (t[i] - c.t[n-1]) / 2
+		if n := len(c.t); n > 0 {
+			c.some.half = append(c.some.half, (t[i]-c.t[n-1])/2)
 		}
 		c.x = append(c.x, v)
 		c.t = append(c.t, t[i])
 	}
-	return c.x, c.t, c.h
-}
-
-// sums are the moments of one SVID in one step. Values are taken relative to
-// the first one, and times to the trace's first, so that differences between
-// blocks don't drown in the rounding of a large mean.
-type sums struct {
-	n            float64
-	origin       float64 // the first value
-	meanX, meanT float64 // relative
-	sxx, stt     float64 // sums of squares about the means
-	sxt          float64 // sum of products about the means
-	min, max     float64
-	area         float64
-	pairs        bool // area has at least one trapezoid
-}
-
-const blockLen = 128
-
-// addRun adds consecutive finite samples; h[i] is half the time since sample
-// i-1, and h[0] isn't used.
-func (s *sums) addRun(x, t, h []float64) {
-	if len(x) == 0 {
-		return
-	}
-	if s.n == 0 {
-		s.origin, s.min, s.max = x[0], x[0], x[0]
-	}
-	s.pairs = s.pairs || len(x) > 1
-	for from := 0; from < len(x); from += blockLen {
-		to := min(from+blockLen, len(x))
-		if from > 0 {
-			s.area += float64((x[from] + x[from-1]) * h[from])
-		}
-		s.merge(s.block(x[from:to], t[from:to], h[from:to]))
-	}
-}
-
-// block returns the moments of a block, and adds its extremes and area to s.
-// The explicit conversions keep a compiler from fusing a product with a sum,
-// which would make the last bit depend on the machine.
-func (s *sums) block(x, t, h []float64) sums {
-	n := float64(len(x))
-	t = t[:len(x)]
-	h = h[:len(x)]
-	origin, low, high := s.origin, s.min, s.max
-	var sumX, sumT float64
-	for i, v := range x {
-		sumX += v - origin
-		sumT += t[i]
-		if v < low {
-			low = v
-		}
-		if v > high {
-			high = v
-		}
-	}
-	s.min, s.max = low, high
-	b := sums{n: n, meanX: sumX / n, meanT: sumT / n}
-	// Second pass, with the correction for the rounding of the means.
-	meanX, meanT := b.meanX, b.meanT
-	dx, dt := x[0]-origin-meanX, t[0]-meanT
-	sxx, stt, sxt, restX, restT := float64(dx*dx), float64(dt*dt), float64(dx*dt), dx, dt
-	last, area := x[0], 0.0
-	for i := 1; i < len(x); i++ {
-		v := x[i]
-		dx := v - origin - meanX
-		dt := t[i] - meanT
-		sxx += float64(dx * dx)
-		stt += float64(dt * dt)
-		sxt += float64(dx * dt)
-		restX += dx
-		restT += dt
-		area += float64((v + last) * h[i])
-		last = v
-	}
-	s.area += area
-	b.sxx = sxx - float64(restX*restX)/n
-	b.stt = stt - float64(restT*restT)/n
-	b.sxt = sxt - float64(restX*restT)/n
-	return b
-}
-
-// merge adds the moments of b to s.
-func (s *sums) merge(b sums) {
-	if s.n == 0 {
-		s.n, s.meanX, s.meanT, s.sxx, s.stt, s.sxt = b.n, b.meanX, b.meanT, b.sxx, b.stt, b.sxt
-		return
-	}
-	n := s.n + b.n
-	dx, dt := b.meanX-s.meanX, b.meanT-s.meanT
-	weight := float64(s.n*b.n) / n
-	s.sxx += b.sxx + float64(float64(dx*dx)*weight)
-	s.stt += b.stt + float64(float64(dt*dt)*weight)
-	s.sxt += b.sxt + float64(float64(dx*dt)*weight)
-	s.meanX += float64(dx*b.n) / n
-	s.meanT += float64(dt*b.n) / n
-	s.n = n
-}
-
-// fill writes the statistics into a cell.
-func (s *sums) fill(chart *Chart, cell int) {
-	set := func(which Statistic, v float64) {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return
-		}
-		chart.Values[cell*NumStatistics+int(which)] = v
-		chart.Valid[cell] |= 1 << which
-	}
-	set(Count, s.n)
-	if s.n == 0 {
-		return
-	}
-	set(Mean, s.origin+s.meanX)
-	set(Min, s.min)
-	set(Max, s.max)
-	set(Range, s.max-s.min)
-	if s.n < 2 {
-		return
-	}
-	constant := s.min == s.max
-	if constant {
-		// Rounding of the mean must not show as spread.
-		set(Mean, s.min)
-		set(StdDev, 0)
-	} else {
-		set(StdDev, math.Sqrt(max(s.sxx, 0)/(s.n-1)))
-	}
-	switch {
-	case !(s.stt > 0):
-	case constant:
-		set(Slope, 0)
-	default:
-		set(Slope, s.sxt/s.stt)
-	}
-	if s.pairs {
-		set(Area, s.area)
-	}
+	c.some.add(c.t)
+	return c.x
 }

@@ -142,10 +142,15 @@ func blockError(blocks []int) float64 {
 // unexplained returns the share of the variance that the forecasts leave, over all charts.
 func (c Course) unexplained(all []series) float64 {
 	var sum, n float64
+	var out []float64
 	for _, xs := range all {
 		center := mean(xs)
+		if out == nil {
+			out = make([]float64, len(xs))
+		}
+		c.serialResiduals(out, xs, center)
 		var left, total float64
-		for i, e := range c.residuals(xs, nil, center) {
+		for i, e := range out {
 			if i < wanderStart || math.IsNaN(e) {
 				continue
 			}
@@ -219,6 +224,10 @@ func between(all []series, lots []int) float64 {
 // scale of a forecast of the next value by many; NaN where nothing can be expected.
 func (c Course) residuals(xs series, lots []int, center float64) []float64 {
 	out := make([]float64, len(xs))
+	if c.Kind != InLots {
+		c.serialResiduals(out, xs, center)
+		return out
+	}
 	f := forecast{course: c, center: center, rests: len(xs)}
 	for i, x := range xs {
 		l := 0
@@ -232,6 +241,32 @@ func (c Course) residuals(xs series, lots []int, center float64) []float64 {
 		f.add(x, l)
 	}
 	return out
+}
+
+// serialResiduals is residuals of a course that isn't by lots. A forecast of the next value
+// deviates by one sigma of it, and needs no more than the value or level before: choosing
+// courses makes thousands of them.
+func (c Course) serialResiduals(out, xs []float64, center float64) {
+	switch c.Kind {
+	case Autoregressive:
+		last := math.NaN()
+		for i, x := range xs {
+			out[i] = x - (center + float64(c.Phi*(last-center)))
+			last = x
+		}
+	case Wandering:
+		f := forecast{course: c}
+		for i, x := range xs {
+			if out[i] = x - f.last; i < wanderStart {
+				out[i] = math.NaN()
+			}
+			f.add(x, 0)
+		}
+	default:
+		for i, x := range xs {
+			out[i] = x - center
+		}
+	}
 }
 
 // A forecast follows a chart from value to value.
@@ -263,6 +298,25 @@ func (f *forecast) add(x float64, lot int) {
 		f.last += f.course.weight() * (x - f.last)
 	}
 	f.n++
+}
+
+// follow takes in the values of the contexts at hand, as of returns them.
+func (f *forecast) follow(points []Point, lots []int, of func(i int) (float64, bool)) {
+	from := 0
+	if f.course.Kind == Autoregressive {
+		// The newest value alone counts.
+		for from = len(points) - 1; from > 0; from-- {
+			if _, ok := of(from); ok {
+				break
+			}
+		}
+		from = max(from, 0)
+	}
+	for i := from; i < len(points); i++ {
+		if x, ok := of(i); ok {
+			f.add(x, lots[i])
+		}
+	}
 }
 
 // next returns what the value that many runs later is expected to be, and how many sigmas

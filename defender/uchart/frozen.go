@@ -271,9 +271,18 @@ func (c Course) stored() float64 {
 	return c.Phi
 }
 
-// courseOf returns that of a chart, given by its positions in a valid baseline.
-func (b *Baseline) courseOf(svid, step, statistic int) Course {
-	c := b.course(b.Statistics[statistic])
+// courses returns those of the baseline's statistics.
+func (b *Baseline) courses() []Course {
+	courses := make([]Course, len(b.Statistics))
+	for i, s := range b.Statistics {
+		courses[i] = b.course(s)
+	}
+	return courses
+}
+
+// courseOf returns that of a chart, given by its positions in a valid baseline and the course of
+// its statistic.
+func (b *Baseline) courseOf(c Course, svid, step, statistic int) Course {
 	if len(b.Phis) == 0 {
 		return c
 	}
@@ -343,10 +352,12 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, bas
 	if fresh {
 		v.Frozen = b
 	}
-	tracks := b.tracks(chart, p)
+	basis.room.tracks = b.tracks(basis.room.tracks[:0], chart, p)
+	tracks := basis.room.tracks
 	kinds := 1.0
 	var ewmas, cusums int
-	for _, t := range tracks {
+	for i := range tracks {
+		t := &tracks[i]
 		if p.Frozen.EWMA.Lambda > 0 && p.Frozen.EWMA.has(t.SVID, t.Statistic) {
 			ewmas++
 		}
@@ -365,12 +376,12 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, bas
 	budget := p.FalseAlarms / kinds
 	watched := ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0
 	if v.Charts > 0 {
-		known := make([]track, 0, len(tracks))
-		if !watched {
-			known = tracks[:0] // all that follows asks for the known ones
+		known := tracks
+		if len(b.Courses) > 0 {
+			basis.room.known = b.expected(basis.room.known[:0], tracks, basis)
+			known = basis.room.known
 		}
-		known = b.expected(known, tracks, basis)
-		p.frozenSingles(v, b, known, budget, models)
+		basis.room.single = p.frozenSingles(basis.room.single[:0], v, b, known, budget, models)
 		v.Drift = b.drift(known)
 		if len(known) == 0 && v.Multivariate == nil {
 			v.State = Learning
@@ -392,22 +403,17 @@ type track struct {
 }
 
 // expected appends to known the tracks with what is expected of each by its course, without
-// those that nothing can be expected of yet. Known may begin where the tracks do.
+// those that nothing can be expected of yet.
 func (b *Baseline) expected(known, tracks []track, basis *basis) []track {
-	if len(b.Courses) == 0 {
-		return append(known, tracks...)
-	}
 	points := basis.newest(courseMemory)
 	layouts := layoutsOf(points, &Chart{SVIDs: b.SVIDs, Steps: b.Steps})
 	lots := lotNumbers(points, basis.lot)
 	for _, t := range tracks {
 		if c := t.course; c.Kind != Independent {
 			f := forecast{course: c, center: t.estimate.Center, rests: t.estimate.N, sigma: t.estimate.Sigma}
-			for i := range points {
-				if x, ok := layouts[i].value(points[i].Chart, t.svid, t.step, t.Statistic); ok {
-					f.add(x, lots[i])
-				}
-			}
+			f.follow(points, lots, func(i int) (float64, bool) {
+				return layouts[i].value(points[i].Chart, t.svid, t.step, t.Statistic)
+			})
 			var ok bool
 			if t.Center, t.factor, ok = f.next(lots[len(points)], basis.horizon); !ok {
 				continue
@@ -422,10 +428,11 @@ func (b *Baseline) expected(known, tracks []track, basis *basis) []track {
 // a wandering level has less than a hundredth.
 const courseMemory = 25
 
-// tracks returns the charts that the baseline and the chart at hand both have.
-func (b *Baseline) tracks(chart *Chart, p Policy) []track {
+// tracks appends the charts that the baseline and the chart at hand both have.
+func (b *Baseline) tracks(tracks []track, chart *Chart, p Policy) []track {
 	at := newLayout(&Chart{SVIDs: b.SVIDs, Steps: b.Steps}, chart)
-	tracks := make([]track, 0, len(b.Estimates)/estimateBytes)
+	tracks = slices.Grow(tracks, len(b.Estimates)/estimateBytes)
+	courses := b.courses()
 	for svid := range b.SVIDs {
 		for step := range b.Steps {
 			for position, s := range b.Statistics {
@@ -440,7 +447,7 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 				if e.Sigma == 0 { // it never moved
 					e.Sigma = at.restingSigma(e.Center, chart, svid, step)
 				}
-				tracks = append(tracks, track{factor: 1, estimate: e, course: b.courseOf(svid, step, position), svid: svid, step: step, position: position,
+				tracks = append(tracks, track{factor: 1, estimate: e, course: b.courseOf(courses[position], svid, step, position), svid: svid, step: step, position: position,
 					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
 			}
 		}
@@ -448,9 +455,9 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 	return tracks
 }
 
-// frozenSingles judges single values. Charts that fewer contexts of Phase I
-// remained for have limits that are wider in proportion.
-func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget float64, models *modelCache) {
+// frozenSingles judges single values, and returns their charts in the room that it is given.
+// Charts that fewer contexts of Phase I remained for have limits that are wider in proportion.
+func (p Policy) frozenSingles(single []Violation, v *Verdict, b *Baseline, tracks []track, budget float64, models *modelCache) []Violation {
 	each := budget / float64(v.Charts)
 	multiples := map[int]float64{}
 	of := func(n int) float64 {
@@ -460,17 +467,20 @@ func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget fl
 		return multiples[n]
 	}
 	v.ScoreLimit = max(of(b.Limits.N), b.Tail.limit(budget, models))
-	single := make([]Violation, 0, v.Charts)
-	for _, t := range tracks {
+	single = slices.Grow(single, v.Charts)
+	for i := range tracks {
+		t := &tracks[i]
 		if !slices.Contains(p.Statistics, t.Statistic) {
 			continue
 		}
 		n := t.estimate.N
 		sigma := t.estimate.Sigma * t.factor * math.Sqrt(1+1/float64(n)) * of(n) / of(b.Limits.N)
-		t.Upper, t.Sigmas = sigma, sigmas(t.Value-t.Center, sigma)
-		single = append(single, t.Violation)
+		c := t.Violation
+		c.Upper, c.Sigmas = sigma, sigmas(c.Value-c.Center, sigma)
+		single = append(single, c)
 	}
 	v.weigh(single)
+	return single
 }
 
 // since returns the contexts after Phase I, as far as the history has them. Those

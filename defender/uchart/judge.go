@@ -43,7 +43,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 8 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 9 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -120,6 +120,7 @@ func judge(history []Point, lot string, chart *Chart, p Policy, models *modelCac
 	p = p.withDefaults()
 	history = sinceReset(history)
 	basis := newBasis(history, p.Enough())
+	defer basis.leave()
 	basis.lot, basis.horizon = lot, basis.horizonIn(history)
 	points := basis.newest(p.Window)
 	v := Verdict{State: Learning, Run: basis.run, Lot: lot, Limits: p.limitsID(points), Content: chart.Content()}

@@ -16,6 +16,7 @@ type ControlLimits struct {
 func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 	p = p.withDefaults()
 	basis := newBasis(sinceReset(history), p.Enough())
+	defer basis.leave()
 	points := basis.newest(p.Window)
 	if len(points) < p.MinHistory {
 		return nil

@@ -397,11 +397,7 @@ func (t *trained) expect(run []float64, basis *basis) bool {
 			continue
 		}
 		f := forecast{course: c, center: t.centers[j], rests: t.rests, sigma: t.sigmas[j]}
-		for i := range points {
-			if x, ok := v.of(points[i].Chart, layouts[i]); ok {
-				f.add(x, lots[i])
-			}
-		}
+		f.follow(points, lots, func(i int) (float64, bool) { return v.of(points[i].Chart, layouts[i]) })
 		expected, factor, ok := f.next(lots[len(points)], basis.horizon)
 		if !ok {
 			return false

@@ -136,7 +136,7 @@ func TestBaseline_courseOf(t *testing.T) {
 		t.Fatalf("the courses are %+v, want one chart with its own", b.Courses)
 	}
 	for svid := range sensors {
-		c := b.courseOf(svid, 0, 0)
+		c := b.courseOf(b.courses()[0], svid, 0, 0)
 		if svid == slow && (c.Kind != Autoregressive || c.Phi < 0.7) || svid != slow && c.Kind != Independent {
 			t.Errorf("sensor %d has %+v", svid, c)
 		}

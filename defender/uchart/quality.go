@@ -216,9 +216,10 @@ func samples(c *Chart, step int32) float64 {
 		return 0
 	}
 	most := 0.0
-	for svid := range c.SVIDs {
-		n, _ := c.Value(svid, at, Count)
-		most = max(most, n)
+	for cell := at; cell < len(c.Valid); cell += len(c.Steps) { // that step of each SVID
+		if n := c.Values[cell*NumStatistics+int(Count)]; n > most {
+			most = n
+		}
 	}
 	return most
 }
@@ -241,8 +242,5 @@ func (c *Chart) without(svids []string) *Chart {
 	return out
 }
 
-// median returns the lower median; it sorts xs.
-func median(xs []float64) float64 {
-	slices.Sort(xs)
-	return xs[(len(xs)-1)/2]
-}
+// median returns the lower median; it changes the order of xs.
+func median(xs []float64) float64 { return ranked(xs, (len(xs)-1)/2) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -33,7 +34,22 @@ func OpenParquet(r io.ReaderAt, size int64) (*parquet.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := verifyCodecs(f); err != nil {
+		return nil, err
+	}
 	return f, verifyParquetPages(r, size, f)
+}
+
+// verifyCodecs rejects LZ4. The library takes every error in such a block for a buffer that is too small, and doubles it without end.
+func verifyCodecs(f *parquet.File) error {
+	for _, group := range f.Metadata().RowGroups {
+		for _, column := range group.Columns {
+			if codec := column.MetaData.Codec; codec == format.Lz4Raw || codec == format.Lz4 {
+				return fmt.Errorf("column %s is compressed with LZ4, which is not taken: write it with Snappy or Zstandard", strings.Join(column.MetaData.PathInSchema, "."))
+			}
+		}
+	}
+	return nil
 }
 
 var errNoFooter = errors.New("it has no footer at its end")
