@@ -10,9 +10,8 @@ import (
 
 // Times of requests to JetStream.
 const (
-	// pullBatch is how many messages one pull asks for. The consumer bounds how many are
-	// in flight, so a larger batch only saves requests.
-	pullBatch = 64
+	// leastPull is the least that one pull asks for.
+	leastPull = 64
 	// pullRetry is the pause after a pull that the server could not take.
 	pullRetry = 100 * time.Millisecond
 	// apiTimeout bounds one request of the JetStream API. An operation of several requests takes

@@ -13,7 +13,7 @@ const handlersPerProcessor = 32
 const mostHandlers = 1_000_000
 
 // mostInFlight is the most that Delivery.InFlight can be.
-const mostInFlight = 256
+const mostInFlight = 1024
 
 // Delivery sets how many handlers run, how long one may take, and when a message is tried
 // again.
@@ -25,7 +25,7 @@ type Delivery struct {
 	MaxHandlers int
 	// HandlerTimeout bounds one call of the handler; default 0, which is no bound.
 	HandlerTimeout time.Duration
-	// InFlight is how many messages of a slot may be delivered and not settled, 1 to 256;
+	// InFlight is how many messages of a slot may be delivered and not settled, 1 to 1024;
 	// default 1. With more, a worker handles messages of different keys of a slot at the same
 	// time, and the messages of a key one after another, so a slow or failing message delays its
 	// own key only. It has at most that number in memory for each slot that it owns.
@@ -45,6 +45,10 @@ func (d Delivery) resolve() Delivery {
 	defaulted(&d.AckWait, 30*time.Second)
 	return d
 }
+
+// pullBatch is how many messages one pull asks for. The consumer bounds how many are in
+// flight, so a larger batch only saves requests.
+func (d Delivery) pullBatch() int { return max(leastPull, d.InFlight) }
 
 func (d Delivery) validate(f *faults) {
 	f.within("Delivery.MaxHandlers", d.MaxHandlers, mostHandlers)

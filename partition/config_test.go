@@ -66,6 +66,16 @@ func TestCheckEvery(t *testing.T) {
 	}
 }
 
+// TestPullBatch: a pull asks for at least as many messages as may be in flight.
+func TestPullBatch(t *testing.T) {
+	t.Parallel()
+	for inFlight, want := range map[int]int{1: 64, 64: 64, 65: 65, mostInFlight: mostInFlight} {
+		if got := (Delivery{InFlight: inFlight}).pullBatch(); got != want {
+			t.Errorf("with %d in flight a pull asks for %d messages, want %d", inFlight, got, want)
+		}
+	}
+}
+
 // TestSilenceCheck: however many slots an idle group has, it asks its servers at most 200 times a
 // second, down to once in half a minute for each slot.
 func TestSilenceCheck(t *testing.T) {

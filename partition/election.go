@@ -146,7 +146,11 @@ func (e *election) seeLeader(leader record.Process, rev uint64) {
 		return
 	}
 	if changed && !e.leaderLease.held {
-		e.emit(event.Event{Kind: event.Elected, Peer: leader.ID, Epoch: rev})
+		// The watch may deliver this worker's own write before the write is answered. The answer
+		// makes it the leader and emits the event: emitted here too, the event would come twice.
+		if leader != e.self {
+			e.emit(event.Event{Kind: event.Elected, Peer: leader.ID, Epoch: rev})
+		}
 		// What was reported to the old leader may be unknown to the new one.
 		e.up.led()
 	}

@@ -1,11 +1,21 @@
 package partition
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/internal/record"
 )
+
+// electionCalls counts how often the election tells of a change.
+type electionCalls struct{ elections, losses, others, preparations int }
+
+func (c *electionCalls) elected(suspicion) { c.elections++ }
+func (c *electionCalls) leadershipLost()   { c.losses++ }
+func (c *electionCalls) led()              { c.others++ }
+func (c *electionCalls) prepare()          { c.preparations++ }
 
 func TestElection(t *testing.T) {
 	t.Parallel()
@@ -37,6 +47,33 @@ func TestElection(t *testing.T) {
 			t.Errorf("the revision is %d, want 9", e.revision)
 		}
 	})
+	for name, tt := range map[string]struct{ watchFirst bool }{"by the answer": {}, "by the watch, before the answer": {watchFirst: true}} {
+		t.Run("a worker that wins is elected once: it sees so "+name, func(t *testing.T) {
+			t.Parallel()
+			c := &core{stage: stageJoined, self: self, now: now}
+			user := &electionCalls{}
+			e := election{core: c, up: user, campaigning: true}
+			if tt.watchFirst {
+				e.seeLeader(self, 7)
+			}
+			e.elected(kvInput{kvEffect: kvEffect{purpose: forElection, op: opCreate, start: now}, gotRev: 7})
+			if !tt.watchFirst {
+				e.seeLeader(self, 7)
+			}
+			var told []event.Event
+			for _, x := range c.effects {
+				if emitted, ok := x.(emitEffect); ok {
+					told = append(told, emitted.event)
+				}
+			}
+			if want := []event.Event{{Kind: event.Elected, Time: now, Worker: self.ID, Peer: self.ID, Epoch: 7}}; !reflect.DeepEqual(told, want) {
+				t.Errorf("it tells %+v, want %+v", told, want)
+			}
+			if user.elections != 1 || !c.leaderLease.held {
+				t.Errorf("it began %d times to lead, its lease is held: %t", user.elections, c.leaderLease.held)
+			}
+		})
+	}
 	t.Run("a leader that loses the office counts its successor's time from then", func(t *testing.T) {
 		t.Parallel()
 		c := &core{leader: self, quietUntil: now}

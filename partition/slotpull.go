@@ -37,7 +37,7 @@ type slotPull struct {
 func (p *slotPull) fetch() {
 	p.pullNumber++
 	p.renew = false
-	p.left, p.asked = pullBatch, p.pin
+	p.left, p.asked = p.cfg.Delivery.pullBatch(), p.pin
 	// If neither message nor status comes, the pull is lost.
 	p.at = p.now.Add(pullExpiry + 2*time.Second)
 	p.do(fetchEffect{p.place, p.number, p.pullNumber, p.pin})

@@ -161,6 +161,7 @@ func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tel
 
 func (w *watches) followMap(ctx context.Context) error {
 	led := false
+	var maps record.MapReader
 	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
 			w.post(mapSyncedInput{led})
@@ -168,20 +169,20 @@ func (w *watches) followMap(ctx context.Context) error {
 		}
 		led = led || e.Key() == leaderKey
 		w.keeper.saw(w.cfg.bucketMap(), e.Revision(), nil)
-		w.mapBucketChanged(e)
+		w.mapBucketChanged(e, &maps)
 	})
 }
 
 // mapBucketChanged reads a record of the bucket of the map. One that was deleted has its
 // zero value.
-func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
+func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry, maps *record.MapReader) {
 	there := e.Operation() == jetstream.KeyValuePut
 	switch e.Key() {
 	case record.AssignmentKey:
 		if !there {
 			return // deleted by hand: the workers keep to what they have
 		}
-		a, err := record.DecodeAssignment(e.Value())
+		a, err := maps.Decode(e.Value())
 		if err != nil {
 			w.post(badMapInput{e.Revision(), err})
 			return

@@ -3,7 +3,7 @@ package natstest
 // Options say what kind of server is started.
 type Options struct {
 	Dir         string // for what it stores; Start fills it in
-	MaxStore    int64  // how many bytes it stores; 0: as many as the disk has room for
+	MaxStore    int64  // how many bytes it stores; 0: no limit that a test meets
 	NoJetStream bool   // a server without JetStream
 
 	// Of one of a cluster: its name, where clients find it, where the others do, and where

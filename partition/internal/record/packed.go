@@ -89,8 +89,8 @@ func (a *Assignment) pack() *packedMap {
 	return p
 }
 
-// unpack returns the map that is stored so.
-func (p *packedMap) unpack() (*Assignment, error) {
+// unpack returns the map that is stored so. Workers that are known need not be read.
+func (p *packedMap) unpack(known *knownWorkers) (*Assignment, error) {
 	columns := p.Columns
 	if p.Inflated != 0 {
 		var err error
@@ -102,7 +102,7 @@ func (p *packedMap) unpack() (*Assignment, error) {
 	a := &Assignment{Schema: p.Schema, Version: p.Version, Epoch: p.Epoch, Leader: p.Leader, Layout: p.Layout, Slots: p.Slots,
 		FirstAssigned: p.FirstAssigned, Planned: p.Planned, Overrides: p.Overrides, Moved: p.Moved}
 	r := columnReader{bytes: columns}
-	a.Workers = r.workers()
+	a.Workers = known.read(&r)
 	a.Restarting = r.set("restarting")
 	a.Owner = r.owners("owner")
 	a.Since = r.since(p.Version)
@@ -118,7 +118,7 @@ func (p *packedMap) unpack() (*Assignment, error) {
 	return a, r.err
 }
 
-func (a *Assignment) unmarshalPacked(data []byte) error {
+func (a *Assignment) unmarshalPacked(data []byte, known *knownWorkers) error {
 	var p packedMap
 	if err := json.Unmarshal(data, &p); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (a *Assignment) unmarshalPacked(data []byte) error {
 	if err := checkSchema(p.Schema, MapSchema, MapSchema); err != nil {
 		return err
 	}
-	unpacked, err := p.unpack()
+	unpacked, err := p.unpack(known)
 	if err != nil {
 		return err
 	}
@@ -384,18 +384,48 @@ func (r *columnReader) set(column string) map[int]bool {
 
 func (r *columnReader) owners(column string) OwnerColumn {
 	out := make(OwnerColumn, r.count(column))
-	for s := range out {
-		out[s] = r.owner(column, s)
+	for s, v := range r.short(column, len(out)) {
+		if v > math.MaxInt32 {
+			r.fail(column, s, "%d is more than a worker's index can be", v)
+			v = 0
+		}
+		out[s] = int32(v) - 1
 	}
 	return out
 }
 
 func (r *columnReader) since(version uint64) VersionColumn {
-	out := make(VersionColumn, r.count("since"))
-	for s := range out {
-		out[s] = version - r.next("since", s)
+	const column = "since"
+	out := make(VersionColumn, r.count(column))
+	for s, v := range r.short(column, len(out)) {
+		out[s] = version - v
 	}
 	return out
+}
+
+// short reads n entries of which most have one or two bytes. A large map has thousands of them, so those are
+// read without a call, and without a write to r, for each. What follows an error has no meaning.
+func (r *columnReader) short(column string, n int) iter.Seq2[int, uint64] {
+	return func(yield func(int, uint64) bool) {
+		rest := r.bytes
+		for i := range n {
+			var v uint64
+			switch {
+			case len(rest) > 0 && rest[0] < 0x80:
+				v, rest = uint64(rest[0]), rest[1:]
+			case len(rest) > 1 && rest[1] < 0x80:
+				v, rest = uint64(rest[0]&0x7f)|uint64(rest[1])<<7, rest[2:]
+			default:
+				r.bytes = rest
+				v = r.next(column, i)
+				rest = r.bytes
+			}
+			if !yield(i, v) {
+				break
+			}
+		}
+		r.bytes = rest
+	}
 }
 
 func (r *columnReader) moves(version uint64) MoveTable {
@@ -409,33 +439,6 @@ func (r *columnReader) moves(version uint64) MoveTable {
 		out[s] = Move{Next: next[i], Version: version - r.next("moves", i)}
 	}
 	return out
-}
-
-// DecodeAssignment reads an assignment map as it is kept in the bucket. It
-// returns every fault it finds.
-func DecodeAssignment(data []byte) (*Assignment, error) {
-	if len(data) > maxMapBytes {
-		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
-	}
-	// What else is in a record of another schema may have any form.
-	schema, err := mapSchemaOf(data)
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	var a Assignment
-	if schema < MapSchema {
-		err = json.Unmarshal(data, &a)
-	} else {
-		err = a.unmarshalPacked(data)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	a.Schema = MapSchema // as which it is written again
-	if err := a.validate(); err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	return &a, nil
 }
 
 // currentHead begins each map that this version writes.

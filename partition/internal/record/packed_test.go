@@ -166,7 +166,7 @@ func TestPackedMapFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := tt.packed.unpack(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := tt.packed.unpack(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})

@@ -32,7 +32,12 @@ func In(dir string) Option { return func(o *server.Options) { o.StoreDir = dir }
 // On has the server listen on a port. Without it, it takes a free one.
 func On(port int) Option { return func(o *server.Options) { o.Port = port } }
 
-// MaxStore limits how many bytes the server keeps on the disk.
+// plentyOfStore is how many bytes the server may keep unless a test limits it. Without a number,
+// the server takes three quarters of what the disk has free, and what a test may reserve would
+// depend on the machine.
+const plentyOfStore = 1 << 40
+
+// MaxStore limits how many bytes the server keeps on the disk; 0: no limit that a test meets.
 func MaxStore(bytes int64) Option { return func(o *server.Options) { o.JetStreamMaxStore = bytes } }
 
 // NoJetStream is a server without streams.
@@ -76,6 +81,9 @@ func Run(options ...Option) (*Server, error) {
 	}
 	for _, change := range options {
 		change(o)
+	}
+	if o.JetStreamMaxStore == 0 {
+		o.JetStreamMaxStore = plentyOfStore
 	}
 
 	s := &Server{options: o}
