@@ -22,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/lab/inotify"
 	"github.com/muster-dev/muster/lab/machine"
 	"github.com/muster-dev/muster/lab/supervisor"
 )
@@ -68,6 +69,9 @@ func agent(ctx context.Context) error {
 	}
 	config, err := admitted(ctx)
 	if err != nil {
+		return err
+	}
+	if err := inotify.Check(inotify.Node); err != nil {
 		return err
 	}
 	if err := certify(ctx, config, c.NodeName, address); err != nil {

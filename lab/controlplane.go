@@ -247,7 +247,7 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 			return err
 		}
 	}
-	err = parse(o.Flags(), []string{
+	err = parse(o.Flags(), append(evictionRequests(), []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=" + advertised, // its certificate is for both addresses
@@ -266,7 +266,7 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcd string) error {
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none",
 		"--shutdown-watch-termination-grace-period=0s",
-	})
+	}...))
 	if err != nil {
 		return err
 	}

@@ -16,11 +16,16 @@
 //
 // Pods take their whole grace period to end, and those of Jobs complete at once.
 //
+// With --evictions a controller of EvictionRequests runs. Kubernetes 1.37 serves them and has none.
+//
 // With --packages DIR, a folder with containerd, runc and CNI plugins, there are real nodes as
 // well: machines in namespaces, on a network of their own, that run their user data, with
 // containerd and this program's kubelet (packages machine and network). They are started and
 // stopped by HTTP on DIR/machines.sock. A kubelet joins with the token that Ready states: it
 // is authorized as a node and gets its certificate signed. Real nodes need Linux and root.
+// With --containerd DIR they have the container runtime in that folder in place of the packages'.
+// With --cloud-init DIR, a folder of its packages, they may boot by systemd: cloud-init asks the
+// metadata service for the user data, and they can reboot.
 // They import the container images that --image names, mount the folder of --share, and
 // reach what --forward names at a port of their gateway.
 //

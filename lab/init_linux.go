@@ -20,7 +20,7 @@ func sweep() error { return machine.Sweep() }
 // initialize runs a machine as its first process: it starts the user data, as cloud-init
 // does, and waits for whatever processes lose their parent. The machine ends with it.
 func initialize() error {
-	go relayKills(os.Stdout, os.Getenv(machine.CgroupVariable))
+	go relayKills(os.Stdout)
 	fmt.Println("lab: the machine has booted")
 	console := []uintptr{0, 1, 2}
 	script, err := syscall.ForkExec("/bin/bash", []string{"bash", machine.UserData}, &syscall.ProcAttr{Dir: "/", Env: os.Environ(), Files: console})
@@ -42,10 +42,21 @@ func initialize() error {
 	}
 }
 
+// relayKernelLog is relayKills on a machine whose first process is systemd, to its console.
+func relayKernelLog() error {
+	console, err := os.OpenFile("/dev/console", os.O_WRONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	relayKills(console)
+	return console.Close()
+}
+
 // relayKills writes to the console what the kernel logs when a process of this machine is
 // killed because its memory is used up. A machine with a kernel of its own has the whole log
 // there. The kernel names the cgroup in one message and the process in the one after it.
-func relayKills(console io.Writer, cgroup string) {
+func relayKills(console io.Writer) {
+	cgroup := os.Getenv(machine.CgroupVariable)
 	if cgroup == "" {
 		return
 	}

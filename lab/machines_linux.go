@@ -20,18 +20,45 @@ import (
 type machines struct {
 	fleet    *machine.Fleet
 	services *services
+	notices  *notices
 	server   *http.Server
 }
 
-// k3sInstaller stands in for K3s' own, on a machine without systemd: it starts the agent
-// and starts it again when it ends. The log is where K3s has it on such a machine. There is
-// nowhere to download another version from.
+// k3sInstaller stands in for K3s' own: it makes the agent a service of systemd, as K3s' does.
+// On a machine without systemd it starts the agent, and starts it again when it ends; the log
+// is where K3s has it on such a machine. There is nowhere to download another version from.
 const k3sInstaller = `#!/bin/sh
 # Stands in for the installer of K3s: starts the agent, as its service would.
 set -e
 if [ -n "$INSTALL_K3S_VERSION" ]; then
 	echo "[ERROR]  Download failed" >&2
 	exit 1
+fi
+if [ -d /run/systemd/system ]; then
+	cat >/etc/systemd/system/k3s-agent.service <<END
+[Unit]
+Description=Lightweight Kubernetes
+Wants=network-online.target
+After=network-online.target
+[Install]
+WantedBy=multi-user.target
+[Service]
+Type=exec
+KillMode=process
+Delegate=yes
+LimitNOFILE=1048576
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+ExecStart=/usr/local/bin/k3s $INSTALL_K3S_EXEC
+END
+	systemctl enable k3s-agent
+	systemctl daemon-reload
+	systemctl restart k3s-agent
+	exit
 fi
 (while :; do
 	/usr/local/bin/k3s $INSTALL_K3S_EXEC >>/var/log/k3s-agent.log 2>&1 || :
@@ -54,12 +81,17 @@ func startMachines(ctx context.Context, c *controlPlane, o machineSettings) (*ma
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Share: o.share, Trust: string(trust), Domain: metadata.Domain,
-		Lower: []string{filepath.Join(image, "usr"), filepath.Join(o.packages, "usr")}})
+	lower := []string{filepath.Join(image, "usr")}
+	if o.runtime != "" {
+		lower = append(lower, filepath.Join(o.runtime, "usr")) // before the packages: it hides theirs
+	}
+	lower = append(lower, filepath.Join(o.packages, "usr"))
+	fleet, err := machine.New(machine.Options{Network: c.network, Images: images, Share: o.share, Trust: string(trust), Domain: metadata.Domain, CloudInit: o.cloud, Lower: lower})
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServices(ctx, c.network, fleet, c.authority, o)
+	told := &notices{}
+	s, err := startServices(ctx, c.network, fleet, told, c.authority, o)
 	if err != nil {
 		return nil, errors.Join(err, fleet.Close())
 	}
@@ -67,7 +99,7 @@ func startMachines(ctx context.Context, c *controlPlane, o machineSettings) (*ma
 	if err != nil {
 		return nil, errors.Join(err, s.close(), fleet.Close())
 	}
-	m := &machines{fleet: fleet, services: s}
+	m := &machines{fleet: fleet, services: s, notices: told}
 	m.server = &http.Server{Handler: m.handler(), ReadHeaderTimeout: time.Second}
 	go func() { _ = m.server.Serve(l) }()
 	return m, nil
@@ -119,6 +151,8 @@ func (m *machines) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /machines", m.start)
 	mux.HandleFunc("GET /machines/{id}", m.show)
+	mux.HandleFunc("POST /machines/{id}/reboot", m.reboot)
+	mux.HandleFunc("PUT /machines/{id}/notices", m.notify)
 	mux.HandleFunc("DELETE /machines/{id}", m.stop)
 	return mux
 }
@@ -138,7 +172,7 @@ func answer(w http.ResponseWriter, m *machine.Machine, err error) {
 	case m == nil:
 		http.Error(w, "there is no such machine", http.StatusNotFound)
 	default:
-		_ = json.NewEncoder(w).Encode(shown{m.Address, m.PID, m.Running(), m.Output()}) // the client may have gone
+		_ = json.NewEncoder(w).Encode(shown{m.Address, m.PID(), m.Running(), m.Output()}) // the client may have gone
 	}
 }
 
@@ -154,6 +188,15 @@ func (m *machines) start(w http.ResponseWriter, r *http.Request) {
 
 func (m *machines) show(w http.ResponseWriter, r *http.Request) {
 	answer(w, m.fleet.Find(r.PathValue("id")), nil)
+}
+
+func (m *machines) reboot(w http.ResponseWriter, r *http.Request) {
+	found := m.fleet.Find(r.PathValue("id"))
+	if found == nil {
+		answer(w, nil, nil)
+		return
+	}
+	answer(w, found, m.fleet.Reboot(r.PathValue("id")))
 }
 
 func (m *machines) stop(w http.ResponseWriter, r *http.Request) {

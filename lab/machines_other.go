@@ -20,5 +20,6 @@ func (*machines) close() error { return nil }
 
 func bootMachine() error          { return errLinux }
 func initialize() error           { return errLinux }
+func relayKernelLog() error       { return errLinux }
 func agent(context.Context) error { return errLinux }
 func sweep() error                { return nil }

@@ -21,6 +21,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	"github.com/muster-dev/muster/lab/network"
+	"github.com/muster-dev/muster/lab/outlive"
 )
 
 // Ready is what the lab prints when it is up; of a Prometheus alone, only its URL and the time are told.
@@ -56,6 +57,8 @@ func main() {
 		err = bootMachine()
 	case "init":
 		err = initialize()
+	case "kernel-log":
+		err = relayKernelLog()
 	case "sweep":
 		err = sweep()
 	default:
@@ -79,6 +82,7 @@ func run(args []string) error {
 	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
 	var real machineSettings
 	real.flags(flags)
+	evictions := flags.Bool("evictions", false, "run a controller of EvictionRequests, which Kubernetes 1.37 serves without having one")
 	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
 	var targets []target
 	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
@@ -100,6 +104,7 @@ func run(args []string) error {
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	outlive.Parent()
 	go func() { // the process that started us may be killed; then our input ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
@@ -118,7 +123,7 @@ func run(args []string) error {
 	if err := logTo(logs); err != nil {
 		return err
 	}
-	return serve(ctx, settings{*dir, *listen, *interval, targets, real})
+	return serve(ctx, settings{*dir, *listen, *interval, targets, *evictions, real})
 }
 
 // logTo sends the components' logs to a file; klog has no other way than its flags.
@@ -136,16 +141,19 @@ func logTo(w io.Writer) error {
 
 // settings are those of a lab.
 type settings struct {
-	dir      string
-	listen   string // of Prometheus
-	interval time.Duration
-	targets  []target
-	machines machineSettings
+	dir       string
+	listen    string // of Prometheus
+	interval  time.Duration
+	targets   []target
+	evictions bool // their controller runs
+	machines  machineSettings
 }
 
 // machineSettings are those of real machines.
 type machineSettings struct {
 	packages string    // folder; empty: there are none
+	runtime  string    // folder of a container runtime in place of the packages' one; empty: theirs
+	cloud    string    // folder of cloud-init's packages; empty: no machine boots by systemd
 	aws      string    // URL of the region's APIs
 	share    string    // folder that every machine has at the same path; empty: none does
 	images   []string  // archives of container images that every machine imports
@@ -157,6 +165,8 @@ type forward struct{ port, target string }
 
 func (m *machineSettings) flags(f *flag.FlagSet) {
 	f.StringVar(&m.packages, "packages", "", "folder of a container runtime's packages, for real machines; without it there are none")
+	f.StringVar(&m.runtime, "containerd", "", "folder of a container runtime that real machines have in place of the packages' one")
+	f.StringVar(&m.cloud, "cloud-init", "", "folder of cloud-init's packages, for real machines that boot by systemd; without it none can")
 	f.StringVar(&m.aws, "aws", "", "URL of a region's APIs, which real machines reach by the names of AWS")
 	f.StringVar(&m.share, "share", "", "folder that real machines have at the same path, as a volume that all of them mount")
 	f.Func("image", "archive of a container image that real machines import; may be repeated", func(s string) error {
@@ -184,6 +194,11 @@ func serve(ctx context.Context, s settings) (err error) {
 	}
 	if err := c.start(ctx); err != nil {
 		return err
+	}
+	if s.evictions {
+		if err := startEvictions(ctx, c.rest); err != nil {
+			return fmt.Errorf("the controller of evictions: %w", err)
+		}
 	}
 	ksm, err := c.startStateMetrics(ctx)
 	if err != nil {

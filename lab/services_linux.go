@@ -25,14 +25,14 @@ type services struct {
 
 // startServices serves the machines of a fleet. Without a URL of the region's APIs there
 // are none.
-func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet, a authority, o machineSettings) (*services, error) {
+func startServices(ctx context.Context, n *network.Network, fleet *machine.Fleet, told *notices, a authority, o machineSettings) (*services, error) {
 	s := &services{}
 	find := func(address string) (metadata.Instance, bool) {
 		m := fleet.At(address)
 		if m == nil {
 			return metadata.Instance{}, false
 		}
-		return metadata.Instance{ID: m.Spec.ID, Address: address, Zone: m.Spec.Zone, Region: m.Spec.Region, Type: m.Spec.Type, UserData: m.Spec.UserData}, true
+		return metadata.Instance{ID: m.Spec.ID, Address: address, Zone: m.Spec.Zone, Region: m.Spec.Region, Type: m.Spec.Type, UserData: m.Spec.UserData, Notices: told.of(m.Spec.ID)}, true
 	}
 	if err := s.serve(ctx, n, net.JoinHostPort(network.Metadata, "80"), metadata.New(find), nil); err != nil {
 		return nil, fmt.Errorf("starting the metadata service: %w", err)

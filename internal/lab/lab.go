@@ -11,6 +11,8 @@
 // Where the program has not been built the test is skipped, or fails with MUSTER_REQUIRE=all in the environment. Build it with
 //
 //	go run ./internal/lab/build
+//
+// It is made of one version of Kubernetes or another: see Release.
 package lab
 
 import (
@@ -25,6 +27,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -45,9 +48,6 @@ const (
 	ProcessOutside = "outside"
 )
 
-// Kubernetes is the version that the lab is made of, which a build from source must be told.
-const Kubernetes = "v1.36.3"
-
 // Lab is a running laboratory.
 type Lab struct {
 	Kubeconfig   string            // path; its user may do everything
@@ -66,9 +66,13 @@ type Lab struct {
 
 // Options of a laboratory. The zero value works.
 type Options struct {
+	Kubernetes string // minor version of a Release; empty: the default
+
 	Scrape    map[string]string // further targets of Prometheus: HOST:PORT by job
 	AWS       string            // URL of a region's APIs, which real nodes reach by the names of AWS
 	RealNodes bool              // Boot may be called; the error of RealNodes says what that takes
+	Evictions bool              // a controller of EvictionRequests runs; of release 1.37 only, which serves them without one
+	Systemd   bool              // real nodes may boot by systemd; the error of SystemdNodes says what that takes
 	Temporary bool              // the folder is removed at the end, also after this process was killed
 
 	// What real nodes have besides.
@@ -97,10 +101,10 @@ func Source() (string, error) {
 	}
 }
 
-// Binary returns where the program for these sources and this version of Go is, or would be once built.
-func Binary(source string) (string, error) {
+// Binary returns where the program for these sources, this release of Kubernetes and this version of Go is, or would be once built.
+func Binary(source string, r Release) (string, error) {
 	h := sha256.New()
-	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, Kubernetes))
+	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, r.Version))
 	err := filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -128,12 +132,12 @@ func keyOf(texts []string) string {
 
 // Build builds the program unless that has been done, and returns where it is. It takes minutes the first time; output gets what the
 // compiler says.
-func Build(ctx context.Context, output io.Writer) (string, error) {
+func Build(ctx context.Context, r Release, output io.Writer) (string, error) {
 	source, err := Source()
 	if err != nil {
 		return "", err
 	}
-	binary, err := Binary(source)
+	binary, err := Binary(source, r)
 	if err != nil {
 		return "", err
 	}
@@ -143,39 +147,40 @@ func Build(ctx context.Context, output io.Writer) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 		return "", err
 	}
-	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + Kubernetes
+	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + r.Version + " -X k8s.io/client-go/pkg/version.gitVersion=" + r.Version
 	// The program of the pods first: where the other one is, it is too.
-	if err := build(ctx, source, "./pod", filepath.Join(filepath.Dir(binary), "pod"), "-s -w", output, "CGO_ENABLED=0"); err != nil {
+	if err := r.build(ctx, source, "./pod", filepath.Join(filepath.Dir(binary), "pod"), "-s -w", output, "CGO_ENABLED=0"); err != nil {
 		return "", err
 	}
-	return binary, build(ctx, source, ".", binary, flags, output)
+	return binary, r.build(ctx, source, ".", binary, flags, output)
 }
 
 // build builds a program of the lab's module.
-func build(ctx context.Context, source, pkg, binary, flags string, output io.Writer, env ...string) error {
+func (r Release) build(ctx context.Context, source, pkg, binary, flags string, output io.Writer, env ...string) error {
 	unfinished := fmt.Sprintf("%s.%d", binary, os.Getpid()) // so that another build at the same time does no harm
 	defer func() { _ = os.Remove(unfinished) }()            // it is there only if something failed
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, pkg)
+	args := slices.Concat([]string{"build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished}, r.flags(), []string{pkg})
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = source, output, output
 	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...) // the lab is outside of the workspace
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building the lab in %s: %w", source, err)
+		return fmt.Errorf("building the lab of Kubernetes %s in %s: %w", r.Version, source, err)
 	}
 	return os.Rename(unfinished, binary)
 }
 
 // Built returns the program, or the reason for which there is none, in plain words.
-func Built() (binary, reason string) {
+func Built(r Release) (binary, reason string) {
 	source, err := Source()
 	if err != nil {
 		return "", err.Error()
 	}
-	binary, err = Binary(source)
+	binary, err = Binary(source, r)
 	if err != nil {
 		return "", "where the lab would be is not known: " + err.Error()
 	}
 	if _, err := os.Stat(binary); err != nil {
-		return "", "the lab (a real Kubernetes control plane) has not been built: run `go run ./internal/lab/build`, which takes some minutes once"
+		return "", "the lab (a real control plane of Kubernetes " + r.Version + ") has not been built: run `" + r.command() + "`, which takes some minutes once"
 	}
 	return binary, ""
 }
@@ -185,19 +190,50 @@ func Built() (binary, reason string) {
 func Run(ctx context.Context, binary, dir string, o Options) (*Lab, error) {
 	l := &Lab{binary: binary, dir: dir, real: o.RealNodes}
 	args := append([]string{"serve", "--dir", dir}, o.args()...)
-	if o.RealNodes {
-		packages, err := nodePackages(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("starting the lab: %w", err)
-		}
-		args = append(args, "--packages", packages)
+	folders, err := o.folders(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("starting the lab: %w", err)
 	}
+	args = append(args, folders...)
 	p, err := start(ctx, binary, args, l)
 	if err != nil {
 		return nil, fmt.Errorf("starting the lab, see %s: %w", filepath.Join(dir, "lab.log"), err)
 	}
 	l.process = p
 	return l, nil
+}
+
+// folders returns the flags for what real nodes are made of, and fetches or builds that if need be.
+func (o Options) folders(ctx context.Context) (args []string, err error) {
+	if !o.RealNodes {
+		return nil, nil
+	}
+	release, err := ReleaseOf(o.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	packages, err := nodePackages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "--packages", packages)
+
+	containerd, err := release.containerd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if containerd != "" {
+		args = append(args, "--containerd", containerd)
+	}
+
+	if o.Systemd {
+		packages, err := cloudInit(ctx)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--cloud-init", packages)
+	}
+	return args, nil
 }
 
 func (o Options) args() (args []string) {
@@ -212,6 +248,9 @@ func (o Options) args() (args []string) {
 	}
 	if o.Share != "" {
 		args = append(args, "--share", o.Share)
+	}
+	if o.Evictions {
+		args = append(args, "--evictions")
 	}
 	if o.Temporary {
 		args = append(args, "--temporary")

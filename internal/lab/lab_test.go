@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,7 @@ func TestTheProgramIsKnownByItsSources(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/cache")
 	dir := t.TempDir()
 	path := func() string {
-		p, err := Binary(dir)
+		p, err := Binary(dir, releases[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +50,66 @@ func TestTheProgramIsKnownByItsSources(t *testing.T) {
 	}
 }
 
+func TestRelease(t *testing.T) {
+	t.Run("another one is another program of the same sources", func(t *testing.T) {
+		dir := t.TempDir()
+		seen := map[string]string{}
+		for _, r := range Releases() {
+			path, err := Binary(dir, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, there := seen[path]; there {
+				t.Errorf("%s and %s are the same program", other, r.Minor)
+			}
+			seen[path] = r.Minor
+		}
+	})
+	t.Run("its requirements are its version's", func(t *testing.T) {
+		source, err := Source()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range Releases() {
+			text, err := os.ReadFile(filepath.Join(source, cmp.Or(r.requirements, "go.mod")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), "\tk8s.io/kubernetes "+r.Version+"\n") {
+				t.Errorf("%s does not require Kubernetes %s", r.requirements, r.Version)
+			}
+			if !strings.HasPrefix(r.Version, "v"+r.Minor+".") {
+				t.Errorf("%s is of %s", r.Version, r.Minor)
+			}
+		}
+	})
+	t.Run("its containerd is the one that is built", func(t *testing.T) {
+		source, err := Source()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(source, "containerd", "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range Releases() {
+			if r.Containerd != Containerd && !strings.Contains(string(text), "\tgithub.com/containerd/containerd/v2 v"+r.Containerd+" ") {
+				t.Errorf("lab/containerd does not require containerd %s", r.Containerd)
+			}
+		}
+	})
+	t.Run("the default is the first one", func(t *testing.T) {
+		if r, err := ReleaseOf(""); err != nil || r.Version != Kubernetes {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("an unknown one names those there are", func(t *testing.T) {
+		if _, err := ReleaseOf("1.5"); err == nil || !strings.Contains(err.Error(), "write 1.36 or 1.37") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestTheSourcesAreFoundFromAnywhereInTheCheckout(t *testing.T) {
 	source, err := Source()
 	if err != nil || filepath.Base(source) != "lab" {
@@ -62,8 +123,10 @@ func TestTheSourcesAreFoundFromAnywhereInTheCheckout(t *testing.T) {
 
 func TestWithoutTheProgramTheReasonSaysHowToBuildIt(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	if binary, reason := Built(); binary != "" || !strings.Contains(reason, "go run ./internal/lab/build") {
-		t.Errorf("%q, %q", binary, reason)
+	for _, r := range Releases() {
+		if binary, reason := Built(r); binary != "" || !strings.Contains(reason, "`"+r.command()+"`") || !strings.Contains(reason, r.Version) {
+			t.Errorf("%s: %q, %q", r.Minor, binary, reason)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // PodImage is an image that every real node has. Its program says "up", and "SIGTERM" when
@@ -31,6 +32,11 @@ type Machine struct {
 	Zone   string `json:"zone"`
 	Region string `json:"region"`
 	Type   string `json:"type"`
+
+	// Systemd makes systemd its first process: cloud-init asks the metadata service for the user
+	// data, which runs at the first boot only. It takes Options.Systemd. Without it a small
+	// program runs the user data, and the machine is up seconds sooner.
+	Systemd bool `json:"systemd"`
 }
 
 // MachineState is what there is to see of a Machine from outside.
@@ -55,6 +61,34 @@ func (l *Lab) Boot(ctx context.Context, m Machine) (MachineState, error) {
 		return s, fmt.Errorf("booting machine %s: %w", m.ID, err)
 	}
 	return s, nil
+}
+
+// Reboot asks a machine that boots by systemd to reboot, and returns before it has. The error
+// is ErrNoMachine if it was never started.
+func (l *Lab) Reboot(ctx context.Context, id string) error {
+	if _, err := l.ask(ctx, http.MethodPost, "/"+url.PathEscape(id)+"/reboot", nil); err != nil {
+		return fmt.Errorf("rebooting machine %s: %w", id, err)
+	}
+	return nil
+}
+
+// Notices are what a machine's metadata service tells it of its end.
+type Notices struct {
+	Interruption time.Time `json:"interruption,omitzero"` // when it will be taken away; zero: nothing is told
+	Rebalance    time.Time `json:"rebalance,omitzero"`    // when that was found to be likely; zero: nothing is told
+}
+
+// Notify adds notices to those that a machine's metadata service tells it. The error is
+// ErrNoMachine if it was never started.
+func (l *Lab) Notify(ctx context.Context, id string, n Notices) error {
+	body, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	if _, err := l.ask(ctx, http.MethodPut, "/"+url.PathEscape(id)+"/notices", bytes.NewReader(body)); err != nil {
+		return fmt.Errorf("telling machine %s of its end: %w", id, err)
+	}
+	return nil
 }
 
 // Inspect returns the state of a machine, also of one that has ended. The error is

@@ -25,6 +25,8 @@ type Options struct {
 	Share   string   // folder that all machines have at the same path, as a volume that they mount; empty: there is none
 	Trust   string   // certificates, in PEM, that machines trust
 	Domain  string   // of the region's services, SERVICE.REGION.Domain, which are at the gateway
+
+	CloudInit string // folder of cloud-init's packages; empty: no machine can boot by systemd
 }
 
 // Fleet is the machines of a lab. It is made by New, and its methods may be called by
@@ -43,13 +45,12 @@ type Fleet struct {
 type Machine struct {
 	Spec    Spec
 	Address string // on the machines' network
-	PID     int    // of its first process, as the lab's machine sees it
 
 	number  int
 	dir     string
-	cmd     *exec.Cmd
 	console *console
-	ended   chan struct{} // closed when its first process has, and so all of them
+	power   power
+	ended   chan struct{} // closed when its first process has, and so all of them, and it does not boot again
 }
 
 // New returns a fleet without machines. It removes what a lab that was killed has left.
@@ -86,7 +87,7 @@ func (f *Fleet) Start(s Spec) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.start(m, s); err != nil {
+	if err := f.start(m); err != nil {
 		return nil, fmt.Errorf("starting machine %s: %w", s.ID, errors.Join(err, f.Stop(s.ID), f.Forget(s.ID)))
 	}
 	return m, nil
@@ -101,6 +102,8 @@ func (f *Fleet) reserve(s Spec) (*Machine, error) {
 		return nil, fmt.Errorf("machine %q: use small letters, digits and hyphens for its ID", s.ID)
 	case s.Memory < 256<<20:
 		return nil, fmt.Errorf("machine %s: %d bytes of memory are too little: give it 256 MiB or more", s.ID, s.Memory)
+	case s.Systemd && f.o.CloudInit == "":
+		return nil, fmt.Errorf("machine %s: the lab was started without cloud-init: give --cloud-init", s.ID)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,38 +127,54 @@ func (f *Fleet) reserve(s Spec) (*Machine, error) {
 	return m, nil
 }
 
-func (f *Fleet) start(m *Machine, s Spec) error {
-	root := filepath.Join(m.dir, "root")
-	if err := os.MkdirAll(root, 0o755); err != nil {
+func (f *Fleet) start(m *Machine) error {
+	if err := os.MkdirAll(m.root(), 0o755); err != nil {
 		return err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	console, slave, err := newConsole()
+	console, err := newConsole()
 	if err != nil {
 		return err
 	}
 	m.console = console
 	go console.read()
+	err = f.boot(m)
+	if m.power.was() {
+		go f.watch(m)
+	} else {
+		console.hangUp()
+	}
+	return err
+}
+
+func (m *Machine) root() string { return filepath.Join(m.dir, "root") }
+
+// boot starts the first process of a machine, places it, and tells it what to boot.
+func (f *Fleet) boot(m *Machine) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	orders, send, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, slave.Close())
+		return err
 	}
 	defer func() { _ = send.Close() }()
-	err = f.launch(m, program, slave, orders)
-	if err := errors.Join(err, slave.Close(), orders.Close()); err != nil {
+	pid, err := m.power.on(func() (*exec.Cmd, error) { return f.launch(m, program, orders) })
+	if err := errors.Join(err, orders.Close()); err != nil {
 		return err
 	}
-	if err := f.cgroups.add(s.ID, s.Memory, m.PID); err != nil {
+	s := m.Spec
+	if err := f.cgroups.add(s.ID, s.Memory, pid); err != nil {
 		return err
 	}
-	if err := f.o.Network.Plug(m.number, m.PID); err != nil {
+	if err := f.o.Network.Plug(m.number, pid); err != nil {
 		return err
 	}
-	b := boot{Spec: s, Root: root, Lower: f.o.Lower, Program: program, Images: f.o.Images, Share: f.o.Share,
+	b := boot{Spec: s, Root: m.root(), Lower: f.o.Lower, Program: program, Images: f.o.Images, Share: f.o.Share,
 		Cgroup: f.cgroups.name + "/" + s.ID, Trust: f.o.Trust}
+	if s.Systemd {
+		b.CloudInit = f.o.CloudInit
+	}
 	if s.Region != "" {
 		for _, service := range []string{"ssm", "secretsmanager"} {
 			b.Hosts += fmt.Sprintf("%s %s.%s.%s\n", network.Gateway, service, s.Region, f.o.Domain)
@@ -165,7 +184,8 @@ func (f *Fleet) start(m *Machine, s Spec) error {
 }
 
 // launch starts the first process of a machine, which waits for its orders.
-func (f *Fleet) launch(m *Machine, program string, slave, orders *os.File) error {
+func (f *Fleet) launch(m *Machine, program string, orders *os.File) (*exec.Cmd, error) {
+	slave := m.console.slave
 	cmd := exec.Command(program, "machine") //nolint:noctx // it is stopped by Stop
 	cmd.Env = []string{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -176,15 +196,28 @@ func (f *Fleet) launch(m *Machine, program string, slave, orders *os.File) error
 	}
 	started := make(chan error)
 	f.starts <- func() { started <- cmd.Start() }
-	if err := <-started; err != nil {
+	return cmd, <-started
+}
+
+// watch waits for the end of a machine. One that reboots is started again, with the disk
+// that it has and the console that it wrote to.
+func (f *Fleet) watch(m *Machine) {
+	for m.power.wait() {
+		if err := f.again(m); err != nil {
+			m.console.keep(fmt.Appendf(nil, "lab: the machine has not come back from a reboot: %v\r\n", err))
+			m.power.off()
+		}
+	}
+	m.console.hangUp()
+	close(m.ended)
+}
+
+// again boots a machine whose processes have ended.
+func (f *Fleet) again(m *Machine) error {
+	if err := errors.Join(f.cgroups.remove(m.Spec.ID), f.o.Network.Unplug(m.number)); err != nil {
 		return err
 	}
-	m.cmd, m.PID = cmd, cmd.Process.Pid
-	go func() {
-		_ = cmd.Wait() // its console says why
-		close(m.ended)
-	}()
-	return nil
+	return f.boot(m)
 }
 
 // Find returns a machine, nil if there is none of that ID.
@@ -209,7 +242,10 @@ func (f *Fleet) At(address string) *Machine {
 // Output returns the end of what the machine has written to its console.
 func (m *Machine) Output() string { return m.console.output() }
 
-// Running reports whether the machine has not ended.
+// PID returns the number of its first process, as the lab's machine sees it.
+func (m *Machine) PID() int { return m.power.pid() }
+
+// Running reports whether the machine has not ended. One that reboots has not.
 func (m *Machine) Running() bool {
 	select {
 	case <-m.ended:
@@ -226,8 +262,7 @@ func (f *Fleet) Stop(id string) error {
 	if m == nil {
 		return fmt.Errorf("there is no machine %s", id)
 	}
-	if m.cmd != nil {
-		_ = m.cmd.Process.Kill() // it may have ended
+	if m.power.off() {
 		<-m.ended
 		<-m.console.done
 	}
@@ -242,7 +277,7 @@ func (f *Fleet) Stop(id string) error {
 func (f *Fleet) Forget(id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.machines[id]; m != nil && m.cmd != nil && m.Running() {
+	if m := f.machines[id]; m != nil && m.power.was() && m.Running() {
 		return fmt.Errorf("machine %s runs", id)
 	}
 	delete(f.machines, id)

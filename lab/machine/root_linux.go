@@ -24,10 +24,7 @@ func Boot() error {
 	if err := json.NewDecoder(os.NewFile(3, "orders")).Decode(&b); err != nil {
 		return fmt.Errorf("waiting for what to boot: %w", err)
 	}
-	for _, step := range []struct {
-		what string
-		do   func() error
-	}{
+	steps := []step{
 		{"entering a namespace of its cgroups", func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{"keeping mounts to itself", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
 		{"setting the host name", func() error { return unix.Sethostname([]byte(b.ID)) }},
@@ -38,13 +35,25 @@ func Boot() error {
 		{"making its devices", b.mountDevices},
 		{"mounting the shared folder", b.mountShare}, // which may be below what was mounted before
 		{"hiding the settings of the whole kernel", b.hideSettings},
-		{"entering it", b.enter},
-	} {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
+	}
+	if b.Systemd {
+		steps = append(steps, step{"preparing systemd", b.prepareSystemd})
+	}
+	for _, s := range append(steps, step{"entering it", b.enter}) {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
 		}
 	}
+	if b.Systemd {
+		return execSystemd()
+	}
 	return unix.Exec(Program, []string{"lab", "init"}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "TERM=dumb", CgroupVariable + "=" + b.Cgroup})
+}
+
+// step is a part of the boot.
+type step struct {
+	what string
+	do   func() error
 }
 
 func (b *boot) path(names ...string) string {
@@ -56,6 +65,9 @@ func (b *boot) writeFiles() error {
 	if err := unix.Mount(b.Root, b.Root, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
+	if _, err := os.Stat(b.path(CPUs)); err == nil {
+		return nil // it boots again, with the disk that it has
+	}
 	for _, dir := range []string{"usr", "proc", "sys", "dev", "run", "tmp", "root", "etc/lab", "mnt", "opt/lab/images", "var/lib/cloud", "var/log", "var/tmp"} {
 		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
 			return err
@@ -66,7 +78,7 @@ func (b *boot) writeFiles() error {
 			return err
 		}
 	}
-	for _, name := range []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "ssl", "alternatives", "protocols", "services"} {
+	for _, name := range []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "ssl", "alternatives", "protocols", "services", "os-release"} {
 		if err := copyTree(filepath.Join("/etc", name), b.path("etc", name)); err != nil {
 			return err
 		}
@@ -75,10 +87,14 @@ func (b *boot) writeFiles() error {
 		"etc/hostname":    b.ID + "\n",
 		"etc/hosts":       "127.0.0.1 localhost\n" + b.Hosts,
 		"etc/resolv.conf": "nameserver 127.0.0.1\n",
-		UserData:          b.UserData,
 		CPUs:              strconv.Itoa(b.CPUs) + "\n",
 	}
 	var errs []error
+	if b.Systemd {
+		errs = append(errs, b.writeSystemd())
+	} else {
+		files[UserData] = b.UserData
+	}
 	for name, text := range files {
 		errs = append(errs, os.WriteFile(b.path(name), []byte(text), 0o600))
 	}
@@ -131,7 +147,11 @@ func copyTree(from, to string) error {
 // mountPrograms merges the machine's own programs with those of the machine that the lab
 // runs on, read-only.
 func (b *boot) mountPrograms() error {
-	if err := unix.Mount("overlay", b.path("usr"), "overlay", unix.MS_RDONLY, "lowerdir="+strings.Join(append(b.Lower, "/usr"), ":")); err != nil {
+	lower := b.Lower
+	if b.Systemd {
+		lower = append(lower, filepath.Join(b.CloudInit, "usr"))
+	}
+	if err := unix.Mount("overlay", b.path("usr"), "overlay", unix.MS_RDONLY, "lowerdir="+strings.Join(append(lower, "/usr"), ":")); err != nil {
 		return err
 	}
 	if err := os.WriteFile(b.path(Program), nil, 0o755); err != nil {
@@ -159,9 +179,13 @@ func bind(from, to string) error {
 }
 
 func (b *boot) mountKernel() error {
+	mountSys := func() error { return mount("sysfs", b.path("sys"), "") }
+	if b.Systemd {
+		mountSys = b.mountXen
+	}
 	return errors.Join(
 		mount("proc", b.path("proc"), ""),
-		mount("sysfs", b.path("sys"), ""),
+		mountSys(),
 		mount("tmpfs", b.path("run"), "mode=755"),
 		mount("tmpfs", b.path("tmp"), "mode=1777"))
 }

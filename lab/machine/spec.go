@@ -12,6 +12,7 @@ type Spec struct {
 	Zone     string `json:"zone"`     // of the cloud, which the machine is told
 	Region   string `json:"region"`   // of the cloud; its services have names in it
 	Type     string `json:"type"`     // of the instance
+	Systemd  bool   `json:"systemd"`  // systemd is its first process, and cloud-init runs the user data
 }
 
 // boot is what the first process of a machine is told.
@@ -25,6 +26,8 @@ type boot struct {
 	Hosts   string   // more lines of /etc/hosts
 	Cgroup  string   // path of its cgroups below that of the lab, by which the kernel's log names it
 	Trust   string   // certificates that it trusts beside those of the lab's machine
+
+	CloudInit string // folder of cloud-init's packages, of a machine that boots by systemd
 }
 
 // CgroupVariable is the environment variable that tells the first process the path of the

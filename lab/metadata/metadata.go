@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ type Instance struct {
 	Region   string
 	Type     string
 	UserData string
+	Notices  Notices
 }
 
 // Domain is where the region's services are: ssm.REGION.Domain.
@@ -31,24 +34,54 @@ const Domain = "amazonaws.com"
 // role is that of every machine. What it may do is the region's to say, which knows no keys.
 const role = "node"
 
-// tree returns what there is to ask for, by path below /latest.
+// tree returns what there is to ask for, by path below the version.
 func (i Instance) tree() map[string]string {
 	credentials, _ := json.MarshalIndent(map[string]string{ // strings always can
 		"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "simulated", "SecretAccessKey": "simulated", "Token": "simulated",
 		"LastUpdated": time.Now().UTC().Format(time.RFC3339), "Expiration": time.Now().Add(6 * time.Hour).UTC().Format(time.RFC3339),
 	}, "", "  ")
-	return map[string]string{
+	document, _ := json.MarshalIndent(map[string]string{
+		"instanceId": i.ID, "instanceType": i.Type, "privateIp": i.Address, "availabilityZone": i.Zone, "region": i.Region,
+	}, "", "  ")
+	tree := map[string]string{
 		"meta-data/instance-id":                      i.ID,
 		"meta-data/instance-type":                    i.Type,
 		"meta-data/local-ipv4":                       i.Address,
 		"meta-data/placement/availability-zone":      i.Zone,
 		"meta-data/placement/region":                 i.Region,
 		"meta-data/services/domain":                  Domain,
-		"meta-data/iam/security-credentials/":        role,
 		"meta-data/iam/security-credentials/" + role: string(credentials),
-		"user-data": i.UserData,
+		"dynamic/instance-identity/document":         string(document),
+		"user-data":                                  i.UserData,
 	}
+	i.Notices.add(tree)
+	return tree
 }
+
+// lookUp returns what is at a path. At that of a folder it is the names in it, of which those
+// of folders end with a slash.
+func (i Instance) lookUp(path string) (text string, ok bool) {
+	tree := i.tree()
+	if text, ok = tree[path]; ok {
+		return text, text != "" || path != "user-data"
+	}
+	var names []string
+	for file := range tree {
+		below, inside := strings.CutPrefix(file, strings.TrimSuffix(path, "/")+"/")
+		if !inside {
+			continue
+		}
+		if name, _, folder := strings.Cut(below, "/"); folder {
+			below = name + "/"
+		}
+		names = append(names, below)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), "\n"), len(names) > 0
+}
+
+// version is that of the paths: the latest, or that of a day.
+var version = regexp.MustCompile(`^/(latest|\d{4}-\d{2}-\d{2})/`)
 
 // Service answers machines. It is made by New.
 type Service struct {
@@ -72,9 +105,10 @@ func New(find func(address string) (Instance, bool)) *Service {
 // ServeHTTP answers one request.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address, _, _ := net.SplitHostPort(r.RemoteAddr)
-	path, known := strings.CutPrefix(r.URL.Path, "/latest/")
+	begin := version.FindString(r.URL.Path)
+	path := strings.TrimPrefix(r.URL.Path, begin)
 	switch {
-	case !known:
+	case begin == "":
 		http.NotFound(w, r)
 	case r.Method == http.MethodPut && path == "api/token":
 		s.begin(w, r, address)
@@ -89,8 +123,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, address, path string) {
 	i, ok := s.find(address)
-	text, found := i.tree()[path]
-	if !ok || !found || path == "user-data" && text == "" {
+	text, found := i.lookUp(path)
+	if !ok || !found {
 		http.NotFound(w, r)
 		return
 	}

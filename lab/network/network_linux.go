@@ -109,10 +109,15 @@ func (n *Network) Plug(number, pid int) error {
 	return nil
 }
 
-// Unplug forgets the way to a machine's pods. Its cable goes with its namespace.
+// Unplug forgets the way to a machine's pods, and its port. That goes with the machine's
+// namespace, too, but at a time of the kernel's choice, and a machine that boots again needs
+// the name before.
 func (n *Network) Unplug(number int) error {
 	_, pods := Address(number)
-	return n.inside(func() error { return run("route", "flush", pods) })
+	return n.inside(func() error {
+		_ = run("link", "del", "port"+strconv.Itoa(number)) // it may be gone
+		return run("route", "flush", pods)
+	})
 }
 
 // inside runs f on a thread that is in the namespace.

@@ -63,9 +63,11 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	fmt.Println("suites with real components:", strings.Join(packages, " "))
-	fmt.Println("building the lab, unless that has been done")
-	if _, err := lab.Build(ctx, os.Stderr); err != nil {
-		return err
+	fmt.Println("building the labs, unless that has been done")
+	for _, r := range lab.Releases() {
+		if _, err := lab.Build(ctx, r, os.Stderr); err != nil {
+			return err
+		}
 	}
 	// One after another: a component that starts beside others looks slow.
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", "-count=1", "-p=1", fmt.Sprint("-race=", *race), fmt.Sprint("-timeout=", *timeout)}, packages)...)

@@ -96,8 +96,19 @@ func faultPolicy(workers int) nodes.Policy {
 
 func newFaultRig(t *testing.T, workers int, faults ...*fault) *faultRig {
 	t.Helper()
+	return newRigOf(t, false, workers, faults...)
+}
+
+// newSystemdRig returns one whose machines boot by systemd.
+func newSystemdRig(t *testing.T, workers int, faults ...*fault) *faultRig {
+	t.Helper()
+	return newRigOf(t, true, workers, faults...)
+}
+
+func newRigOf(t *testing.T, systemd bool, workers int, faults ...*fault) *faultRig {
+	t.Helper()
 	r := &faultRig{pending: faults}
-	booted := instances.New(instances.Options{Region: regionName, Prepare: r.prepare})
+	booted := instances.New(instances.Options{Region: regionName, Prepare: r.prepare, Systemd: systemd})
 	var err error
 	r.region, err = region.Start(region.Options{Sim: sim.Options{Policy: faultPolicy(workers), Zones: []string{zone}}, Dir: t.TempDir(), Machines: booted})
 	if err != nil {
@@ -116,7 +127,7 @@ func newFaultRig(t *testing.T, workers int, faults ...*fault) *faultRig {
 			t.Error(err)
 		}
 	})
-	r.lab = labtest.Start(t, lab.Options{RealNodes: true, AWS: r.region.AWSURL, Scrape: r.machines.Scrape(),
+	r.lab = labtest.Start(t, lab.Options{RealNodes: true, Systemd: systemd, AWS: r.region.AWSURL, Scrape: r.machines.Scrape(),
 		Forward: map[string]string{tomorrowPort: startTomorrow(t)}})
 	t.Cleanup(func() { // before the lab stops: a machine whose instance has ended may be on its way out
 		if err := booted.Close(); err != nil {
@@ -353,6 +364,11 @@ func edit(old, with string) func(*lab.Machine) {
 	}
 }
 
+// readsToken makes a boot that reads another token.
+func readsToken(name string) func(*lab.Machine) {
+	return edit("token_name='"+tokenName+"'", "token_name='"+name+"'")
+}
+
 // tomorrowPort is where machines reach a server whose certificate is valid from tomorrow on:
 // it is to them what the real one is to a machine whose clock is a day late. One kernel has
 // one clock, so that a machine in namespaces can't have another.
@@ -388,16 +404,13 @@ func joiningFaults() []*fault {
 	server := func(url string) func(*lab.Machine) {
 		return edit("server='https://10.77.0.1:6443'", "server='"+url+"'")
 	}
-	token := func(name string) func(*lab.Machine) {
-		return edit("token_name='"+tokenName+"'", "token_name='"+name+"'")
-	}
 	return []*fault{
 		{what: "disappears during its user data", want: nodes.FaultGone, boot: edit(begin, "sleep infinity\n"),
 			do: func(_ *testing.T, r *faultRig, id string) { r.region.Simulator.TakeAway(id) }},
 		{what: "boot hangs", want: nodes.FaultBoot, boot: edit(begin, "sleep infinity\n")},
 		{what: "name of an earlier machine, with a stale node-password", want: nodes.FaultNameTaken, boot: edit("node-name: $id", "node-name: "+retired)},
-		{what: "wrong token", want: nodes.FaultToken, boot: token(wrongTokenName)},
-		{what: "token that its role can't read", want: nodes.FaultTokenUnreadable, boot: token("/muster/absent")},
+		{what: "wrong token", want: nodes.FaultToken, boot: readsToken(wrongTokenName)},
+		{what: "token that its role can't read", want: nodes.FaultTokenUnreadable, boot: readsToken("/muster/absent")},
 		{what: "disk full while it joins", want: nodes.FaultDisk, boot: edit(begin, begin+"mkdir -p /etc/rancher; mount -t tmpfs -o size=4k full /etc/rancher\n")},
 		{what: "K3s version that does not exist", want: nodes.FaultInstall, boot: edit("k3s_version=''", "k3s_version='v9.9.9+k3s1'")},
 		{what: "clock a day late (see below)", want: nodes.FaultClock, boot: server("https://" + lab.Gateway + ":" + tomorrowPort)},
@@ -439,7 +452,7 @@ func TestRealNodes_faults(t *testing.T) {
 	}
 	const notAgain = "pkill -f k3s-install.sh\n"
 	if *allFaults {
-		brk(0, "kubelet killed, and not started again", nodes.FaultKubelet, notAgain+"pkill -9 -f 'lab kubelet'\n")
+		brk(0, "kubelet killed, and not started again", nodes.FaultKubelet, killKubelet)
 		brk(1, "network cut off", nodes.FaultKubelet, "ip link set eth0 down\n")
 		brk(2, "kubelet killed for the memory that others use", nodes.FaultMemory,
 			notAgain+"for p in $(pgrep -f 'lab kubelet'); do echo 1000 >/proc/$p/oom_score_adj; done\ntail /dev/zero\n")
@@ -539,7 +552,7 @@ The late clock is made by a server whose certificate is valid from tomorrow on: 
 var joinedTable = table{`# Faults of nodes that have joined
 
 Written by ` + "`go test ./internal/lab/instances -run RealNodes_faultsJoined -faults.table $PWD/docs/results/node-faults-joined.md`" + `, as [node-faults.md](node-faults.md) is.`, `
-A slow pod is counted from its SIGTERM and named when half of its grace is over; then its container is killed and its node removed. The disk is the kubelet's own, of 200 MB, and repaired means that the drain has ended. The version is a changed text in the program of the kubelet; such a node stays, because it works.
+A slow pod is counted from its SIGTERM and named when half of its grace is over; then its container is killed and its node removed. The disk is the kubelet's own, of 200 MB, and repaired means that the drain has ended, or that the node is replaced. The version is a changed text in the program of the kubelet; such a node stays, because it works.
 `}
 
 // writeFaults writes a table for people.

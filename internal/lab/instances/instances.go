@@ -19,11 +19,16 @@ import (
 // look is the time between looks at the region.
 const look = 50 * time.Millisecond
 
+// interruptionNotice is how long before its end a Spot instance is told.
+const interruptionNotice = 2 * time.Minute
+
 // Options of Instances. The zero value works.
 type Options struct {
 	Region string                 // name; "": local
 	Memory func(typ string) int64 // of an instance type, bytes; nil: 2 GiB
 	CPUs   func(typ string) int   // of an instance type; nil: those of this machine
+
+	Systemd bool // machines boot by systemd, and cloud-init runs their user data; the laboratory needs Options.Systemd
 
 	// Prepare, if set, is called with each machine before it boots and may change it.
 	Prepare func(*lab.Machine)
@@ -78,7 +83,7 @@ func (i *Instances) Attach(l *lab.Lab, s *sim.Simulator) {
 
 // Launch boots the machine of an instance, unless it has been. It implements awsapi.Machines.
 func (i *Instances) Launch(in nodes.Instance, userData string) {
-	m := lab.Machine{ID: in.ID, Memory: i.o.Memory(in.Type), CPUs: i.o.CPUs(in.Type), UserData: userData, Zone: in.Zone, Region: i.o.Region, Type: in.Type}
+	m := lab.Machine{ID: in.ID, Memory: i.o.Memory(in.Type), CPUs: i.o.CPUs(in.Type), UserData: userData, Zone: in.Zone, Region: i.o.Region, Type: in.Type, Systemd: i.o.Systemd}
 	i.mu.Lock()
 	if i.known[in.ID] != nil {
 		i.mu.Unlock()
@@ -133,7 +138,18 @@ func (i *Instances) Console(ctx context.Context, instanceID string) (output stri
 	return s.Console, err == nil
 }
 
-// follow cuts the power of machines whose instances end.
+// Reboot has the machine of an instance reboot. It implements awsapi.Machines.
+func (i *Instances) Reboot(ctx context.Context, instanceID string) error {
+	i.mu.Lock()
+	started, l := i.known[instanceID], i.lab
+	i.mu.Unlock()
+	if started == nil || l == nil {
+		return nil // a simulated one, which has nothing to lose
+	}
+	return l.Reboot(ctx, instanceID)
+}
+
+// follow tells machines of their end and cuts the power of those whose instances end or stop.
 func (i *Instances) follow(s *sim.Simulator) {
 	t := time.NewTicker(look)
 	defer t.Stop()
@@ -141,8 +157,11 @@ func (i *Instances) follow(s *sim.Simulator) {
 	for {
 		for _, e := range s.Ledger()[seen:] {
 			seen++
-			if e.Kind == sim.Terminated || e.Kind == sim.TakenAway {
+			switch e.Kind {
+			case sim.Terminated, sim.TakenAway, sim.Stopped:
 				i.running.Go(func() { i.end(e.Instance) })
+			case sim.Warned:
+				i.running.Go(func() { i.warn(e) })
 			}
 		}
 		select {
@@ -153,17 +172,47 @@ func (i *Instances) follow(s *sim.Simulator) {
 	}
 }
 
-// end cuts the power of a machine, once it was started.
-func (i *Instances) end(id string) {
+// started waits until the machine of an instance was started. It returns false if there is
+// none: an instance can have been there before the region had machines.
+func (i *Instances) started(id string) (*lab.Lab, bool) {
 	i.mu.Lock()
 	started, l := i.known[id], i.lab
 	i.mu.Unlock()
 	if started == nil {
-		return // it was there before the region had machines
+		return nil, false
 	}
 	select {
 	case <-started:
+		return l, true
 	case <-i.ctx.Done():
+		return nil, false
+	}
+}
+
+// warn has the metadata service of a machine say what was announced of its instance.
+func (i *Instances) warn(e sim.Entry) {
+	var told lab.Notices
+	switch nodes.InterruptionKind(e.Detail) {
+	case nodes.Warning:
+		told.Interruption = e.At.Add(interruptionNotice)
+	case nodes.Rebalance:
+		told.Rebalance = e.At
+	default:
+		return // an instance is told of no other kind
+	}
+	l, ok := i.started(e.Instance)
+	if !ok {
+		return
+	}
+	if err := l.Notify(i.ctx, e.Instance, told); err != nil && !errors.Is(err, lab.ErrNoMachine) {
+		i.failed(err)
+	}
+}
+
+// end cuts the power of a machine, once it was started.
+func (i *Instances) end(id string) {
+	l, ok := i.started(id)
+	if !ok {
 		return
 	}
 	if err := l.CutPower(i.ctx, id); err != nil && !errors.Is(err, lab.ErrNoMachine) { // that one did not start

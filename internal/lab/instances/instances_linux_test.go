@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ type rig struct {
 	region *region.Region
 	lab    *lab.Lab
 	cloud  *ec2.Cloud
+	sdk    *awsec2.Client
 	config ec2.Config
 	kube   *kubernetes.Clientset
 }
@@ -65,7 +67,8 @@ func newRig(t *testing.T) *rig {
 	sdk := aws.Config{Region: regionName, BaseEndpoint: &reg.AWSURL, Credentials: credentials.NewStaticCredentialsProvider("simulated", "simulated", "")}
 	r.config = ec2.Config{Cluster: "local", LaunchTemplate: "lt-00000001", LaunchTemplateVersion: "1", InstanceTypes: []string{"t3.medium"},
 		UserData: ec2.UserDataK3s, Join: ec2.Join{Server: l.Server, TokenRef: "ssm:" + tokenName}}
-	r.cloud, err = ec2.New(ec2.API{EC2: awsec2.NewFromConfig(sdk, ec2.Options), Parameters: ssm.NewFromConfig(sdk), Secrets: secretsmanager.NewFromConfig(sdk), Identity: sts.NewFromConfig(sdk)}, r.config)
+	r.sdk = awsec2.NewFromConfig(sdk, ec2.Options)
+	r.cloud, err = ec2.New(ec2.API{EC2: r.sdk, Parameters: ssm.NewFromConfig(sdk), Secrets: secretsmanager.NewFromConfig(sdk), Identity: sts.NewFromConfig(sdk)}, r.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +147,36 @@ func (r *rig) ends(t *testing.T, id string) {
 	})
 }
 
+// metadata returns what a program on the machine of an instance reads from its metadata service, and the status.
+func (r *rig) metadata(t *testing.T, id, path string) string {
+	t.Helper()
+	s, err := r.lab.Inspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ask = `token=$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)
+curl -s -o - -w '%{http_code}' -H "X-aws-ec2-metadata-token: $token" "http://169.254.169.254/latest/meta-data/$0"`
+	out, err := exec.CommandContext(t.Context(), "nsenter", fmt.Sprint("--net=/proc/", s.PID, "/ns/net"), "sh", "-c", ask, path).CombinedOutput() //nolint:gosec // the test's own
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if text := string(out); !strings.HasSuffix(text, "404") {
+		return text
+	}
+	return "404"
+}
+
+// told waits until the metadata service of an instance's machine has a text.
+func (r *rig) told(t *testing.T, id, path, want string) {
+	t.Helper()
+	labtest.Eventually(t, path+" of "+id, func() error {
+		if got := r.metadata(t, id, path); got != want {
+			return fmt.Errorf("it is %s, want %s", got, want)
+		}
+		return nil
+	})
+}
+
 // TestRealNodesOfARegion launches instances by the real adapter of EC2: they boot our user
 // data, which asks for their metadata and their token, and join.
 func TestRealNodesOfARegion(t *testing.T) {
@@ -179,13 +212,31 @@ func TestRealNodesOfARegion(t *testing.T) {
 	t.Run("a Spot instance loses its machine 120 s after the warning", func(t *testing.T) {
 		spot := r.launch(t, "two", nodes.Spot)
 		r.joins(t, spot)
-		r.region.Simulator.Announce(nodes.Warning, spot)
+		const interruption, rebalance = "spot/instance-action", "events/recommendations/rebalance"
+		for _, path := range []string{interruption, rebalance} {
+			if told := r.metadata(t, spot, path); told != "404" {
+				t.Errorf("before anything was announced %s is %s", path, told)
+			}
+		}
+		recommended := r.region.Simulator.Announce(nodes.Rebalance, spot)
+		r.told(t, spot, rebalance, fmt.Sprintf(`{"noticeTime":%q}200`, recommended.At.UTC().Format(time.RFC3339)))
+		warned := r.region.Simulator.Announce(nodes.Warning, spot)
+		r.told(t, spot, interruption, fmt.Sprintf(`{"action":"terminate","time":%q}200`, warned.At.UTC().Add(2*time.Minute).Format(time.RFC3339)))
 		r.region.Simulator.Advance(60 * time.Second)
 		if !r.runs(t, spot) {
 			t.Error("it ended before its time")
 		}
 		r.region.Simulator.Advance(60 * time.Second)
 		r.ends(t, spot)
+	})
+
+	t.Run("a stopped instance has no machine", func(t *testing.T) {
+		stopped := r.launch(t, "stopped", nodes.OnDemand)
+		r.joins(t, stopped)
+		if _, err := r.sdk.StopInstances(t.Context(), &awsec2.StopInstancesInput{InstanceIds: []string{stopped}}); err != nil {
+			t.Fatal(err)
+		}
+		r.ends(t, stopped)
 	})
 
 	t.Run("a machine with a wrong token does not join", func(t *testing.T) {

@@ -50,7 +50,8 @@ func TestRealNodes_faultsJoined(t *testing.T) {
 	stubborn := &fault{what: "a container ignores SIGTERM in a drain, with a grace of 40 s", want: nodes.FaultEnding}
 	full := &fault{what: "disk used up, and the node drained then", want: nodes.FaultPressure, boot: handed(smallDisk)}
 	newer := &fault{what: "the node joins with a newer version than the server's", want: nodes.FaultVersion, boot: edit(begin, begin+anotherVersion)}
-	r := newFaultRig(t, 4, stubborn, full, newer, &fault{})
+	dead := &fault{what: "kubelet killed, and not started again", want: nodes.FaultKubelet, boot: handed("")}
+	r := newFaultRig(t, 4, stubborn, full, newer, dead)
 
 	p := faultPolicy(4)
 	p.JoinTimeout = 3 * time.Minute // all are to join, also on a busy machine
@@ -59,15 +60,62 @@ func TestRealNodes_faultsJoined(t *testing.T) {
 	r.launched(t)
 	r.names(t, newer)
 	r.joinedAll(t, 4)
-	r.pressed(t, full, "dd if=/dev/zero of=/var/lib/kubelet/fill bs=1M count=190\n", "rm /var/lib/kubelet/fill\n")
+	r.pressed(t, full, fillDisk, "rm /var/lib/kubelet/fill\n")
+	stays := &fault{what: "disk full for DISK_PRESSURE_TIMEOUT_SEC=60", want: nodes.FaultPressure, instance: full.instance}
+	r.staysBroken(t, p, stays, dead)
 	r.ignored(t, stubborn)
 
-	all := []*fault{stubborn, full, newer}
+	all := []*fault{stubborn, full, stays, dead, newer}
 	r.nothingLeft(t)
 	told(t, all)
 	if *faultTable != "" {
 		writeFaults(t, *faultTable, joinedTable, all)
 	}
+}
+
+// fillDisk uses up the disk that smallDisk has made.
+const fillDisk = "dd if=/dev/zero of=/var/lib/kubelet/fill bs=1M count=190\n"
+
+// killKubelet ends the kubelet of a machine and what would start it again.
+const killKubelet = "pkill -f k3s-install.sh\npkill -9 -f 'lab kubelet'\n"
+
+// staysBroken uses up the disk of one node and kills the kubelet of another, and lets the node plane replace both: a node that still
+// works has to wait for its replacement.
+func (r *faultRig) staysBroken(t *testing.T, p nodes.Policy, full, dead *fault) {
+	t.Helper()
+	p.DiskPressureFor = time.Minute // the least that the policy allows
+	r.keep(t, p)
+	r.tick(t, "the end of an earlier pressure", func(_ string, page console.NodePlane) error {
+		for _, n := range page.Nodes {
+			if n.Instance == full.instance && n.Fault != "" {
+				return fmt.Errorf("%s: %s", n.Instance, n.Fault)
+			}
+		}
+		return nil
+	})
+	full.since, dead.since = time.Now(), time.Now()
+	r.run(t, full.instance, fillDisk)
+	r.run(t, dead.instance, killKubelet)
+	r.names(t, full, dead)
+	least := p.MinWorkers
+	r.tick(t, "replacing the node with the full disk and the one without a kubelet", func(string, console.NodePlane) error {
+		ready := r.machines.Fleet().Ready
+		fullThere, deadThere := r.region.Simulator.Instance(full.instance).Alive(), r.region.Simulator.Instance(dead.instance).Alive()
+		if fullThere {
+			least = min(least, ready)
+		}
+		if fullThere || deadThere {
+			return fmt.Errorf("%s is alive: %t; %s: %t", full.instance, fullThere, dead.instance, deadThere)
+		}
+		return nil
+	})
+	if least < p.MinWorkers-1 { // the dead one is not Ready from the begin
+		t.Errorf("%d nodes were Ready at a time", least)
+	}
+	if ready := r.machines.Fleet().Ready; ready < p.MinWorkers {
+		t.Errorf("%d nodes are Ready when both have gone: one was removed before another had joined", ready)
+	}
+	r.repairs(t, p.MinWorkers, full, dead)
 }
 
 // joinedAll waits until that many workers take pods.

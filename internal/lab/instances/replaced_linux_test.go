@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/internal/lab"
@@ -21,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/kube"
 )
 
 const batchPods = 2
@@ -56,6 +55,10 @@ func (r *faultRig) decide(t *testing.T, p nodes.Policy, version string) {
 		t.Fatal(err)
 	}
 	r.config.Policy, r.config.Sizer, r.config.Fitter, r.config.Appraiser = p, d.Sizer, d.Fitter, d.Appraiser
+	r.config.Screener = d.Sizer.(nodes.Screener)
+	if r.config.Reporter == nil { // it remembers what it has shown
+		r.config.Reporter = connect.Reporter{Cluster: r.config.Cluster.(*kube.Cluster), Decider: d}
+	}
 	if r.plane, err = nodes.New(r.config); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,6 @@ type fleet struct {
 	nodes   []corev1.Node // of workers
 	ready   int
 	running map[string]int // pods of the deployment that run, by node
-	least   int            // fewest Ready nodes so far
 }
 
 // look reads the cluster again.
@@ -88,7 +90,6 @@ func (f *fleet) look(t *testing.T, r *faultRig) error {
 			f.ready++
 		}
 	}
-	f.least = min(f.least, f.ready)
 
 	pods, err := r.kube.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=batch"})
 	if err != nil {
@@ -102,54 +103,6 @@ func (f *fleet) look(t *testing.T, r *faultRig) error {
 	return nil
 }
 
-// evictions are the pods that the eviction API took from each node.
-type evictions struct {
-	mu   sync.Mutex
-	from map[types.UID]string // node, by pod
-}
-
-// watchEvictions counts evictions until the end of the test. A drain lasts a tick, so looking after each one would miss them.
-func (r *faultRig) watchEvictions(t *testing.T) *evictions {
-	t.Helper()
-	pods, err := r.kube.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=batch"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &evictions{from: map[types.UID]string{}}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for change := range pods.ResultChan() {
-			p, ok := change.Object.(*corev1.Pod)
-			evicted := ok && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-				return c.Type == corev1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI"
-			})
-			if evicted {
-				e.mu.Lock()
-				e.from[p.UID] = p.Spec.NodeName
-				e.mu.Unlock()
-			}
-		}
-	})
-	t.Cleanup(func() {
-		pods.Stop()
-		wg.Wait()
-	})
-	return e
-}
-
-// took returns how many pods were evicted from some nodes.
-func (e *evictions) took(from ...string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := 0
-	for _, node := range e.from {
-		if slices.Contains(from, node) {
-			n++
-		}
-	}
-	return n
-}
-
 // names lists the nodes.
 func (f *fleet) names() []string {
 	var out []string
@@ -160,17 +113,25 @@ func (f *fleet) names() []string {
 	return out
 }
 
-// rests says what is not as it should be once the node plane has nothing more to do: as many Ready nodes as wanted, no other, and every pod
-// running.
+// holds says what is not as it should be once the node plane has nothing more to do: as many Ready nodes as wanted, and no other.
+func (f *fleet) holds(r *faultRig, workers int) error {
+	alive := r.machines.Fleet().Alive
+	if len(f.nodes) != workers || f.ready != workers || alive != workers {
+		return fmt.Errorf("%d instances, %d nodes, %d Ready, want %d", alive, len(f.nodes), f.ready, workers)
+	}
+	return nil
+}
+
+// rests is holds, and that every pod runs.
 func (f *fleet) rests(r *faultRig, workers int) error {
 	pods := 0
 	for _, n := range f.running {
 		pods += n
 	}
-	switch alive := r.machines.Fleet().Alive; {
-	case len(f.nodes) != workers || f.ready != workers || alive != workers:
-		return fmt.Errorf("%d instances, %d nodes, %d Ready, want %d", alive, len(f.nodes), f.ready, workers)
-	case pods != batchPods:
+	if err := f.holds(r, workers); err != nil {
+		return err
+	}
+	if pods != batchPods {
 		return fmt.Errorf("%d pods run", pods)
 	}
 	return nil
@@ -185,6 +146,9 @@ func (r *faultRig) deployBatch(t *testing.T) {
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "batch"}, TerminationGracePeriodSeconds: &grace,
+				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+					MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+				}},
 				Tolerations: []corev1.Toleration{{Key: "batch", Operator: corev1.TolerationOpEqual, Value: "true", Effect: corev1.TaintEffectNoSchedule}},
 				Containers: []corev1.Container{{Name: "pod", Image: lab.PodImage, ImagePullPolicy: corev1.PullNever, Command: []string{"/pod", "serve", "3s"},
 					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}}},
@@ -197,11 +161,10 @@ func (r *faultRig) deployBatch(t *testing.T) {
 func TestRealNodes_replaced(t *testing.T) {
 	r := newFaultRig(t, 2)
 	r.machines.SetLoad(0.2)
-	f := &fleet{least: 100}
-	evicted := r.watchEvictions(t)
+	h := r.follow(t)
+	f := &fleet{}
 	p := poolPolicy()
 	r.decide(t, p, "1")
-	r.deployBatch(t)
 	resting := func(workers int, more func() error) func(string, console.NodePlane) error {
 		return func(string, console.NodePlane) error {
 			return errors.Join(f.look(t, r), f.rests(r, workers), more())
@@ -209,18 +172,13 @@ func TestRealNodes_replaced(t *testing.T) {
 	}
 	none := func() error { return nil }
 
-	r.tick(t, "the first nodes", resting(2, none))
+	r.tick(t, "the first nodes", func(string, console.NodePlane) error { return errors.Join(f.look(t, r), f.holds(r, 2)) })
+	// Only now: the scheduler would give all pods to the node that is Ready first, and the other one would have none to move.
+	r.deployBatch(t)
+	r.tick(t, "the pods", resting(2, none))
 	before := f.names()
-	for _, n := range f.nodes {
-		tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == "batch" && t.Value == "true" && t.Effect == corev1.TaintEffectNoSchedule
-		})
-		if n.Labels["team"] != "batch" || !tainted {
-			t.Errorf("node %s has labels %v and taints %v", n.Name, n.Labels, n.Spec.Taints)
-		}
-	}
+	r.strangerWaits(t)
 
-	f.least = 100
 	p.Drift = true
 	r.decide(t, p, "2")
 	told := ""
@@ -237,27 +195,21 @@ func TestRealNodes_replaced(t *testing.T) {
 			return nil
 		})(text, page)
 	})
-	if f.least < 2 {
-		t.Errorf("%d nodes were Ready at a time: a worker was terminated before its replacement had joined", f.least)
-	}
-	if evicted.took(before...) == 0 {
-		t.Errorf("no pod was evicted from %v", before)
-	}
 	if !strings.Contains(told, "drifted worker") {
 		t.Errorf("explain does not tell of drift: %s", told)
+	}
+	for _, id := range before {
+		h.replacedFirst(t, id, p.MinWorkers)
 	}
 
 	p.Consolidation, p.MinWorkers = nodes.ConsolidationRemove, 1
 	after := f.names()
 	r.decide(t, p, "2")
 	r.tick(t, "consolidating", resting(1, none))
-	gone := slices.DeleteFunc(after, func(id string) bool { return id == f.nodes[0].Name })
-	if evicted.took(gone...) == 0 {
-		t.Errorf("no pod was evicted from %v", gone)
-	}
+	emptied := slices.DeleteFunc(after, func(id string) bool { return id == f.nodes[0].Name })
+	gone := slices.Concat(before, emptied)
+	h.labelled(t, "team", "batch", corev1.Taint{Key: "batch", Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	h.emptied(t, gone...)
 	r.nothingLeft(t)
-	// A machine that is being ended while the lab ends fails the test. Ending it once more returns when that is over.
-	for _, id := range gone {
-		labtest.Eventually(t, "the end of machine "+id, func() error { return r.lab.CutPower(t.Context(), id) })
-	}
+	r.terminated(t, gone...)
 }

@@ -20,11 +20,19 @@ import (
 // with MUSTER_REQUIRE=all in the environment, fails.
 func Start(t testing.TB, o lab.Options) *lab.Lab {
 	t.Helper()
-	component.Using(t, "Kubernetes", lab.Kubernetes)
-	binary, reason := lab.Built()
+	release, err := lab.ReleaseOf(o.Kubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	component.Using(t, "Kubernetes", release.Version)
+	binary, reason := lab.Built(release)
 	if o.RealNodes {
 		component.Need(t, lab.RealNodes(t.Context()))
-		component.Using(t, "containerd", lab.Containerd)
+		component.Using(t, "containerd", release.Containerd)
+	}
+	if o.Systemd {
+		component.Need(t, lab.SystemdNodes(t.Context()))
+		component.Using(t, "cloud-init", lab.CloudInit)
 	}
 	switch {
 	case reason == "":
@@ -42,8 +50,8 @@ func Start(t testing.TB, o lab.Options) *lab.Lab {
 	for _, name := range slices.Sorted(maps.Keys(l.Versions)) {
 		if version := l.Versions[name]; name != "Kubernetes" {
 			component.Using(t, name, version)
-		} else if version != lab.Kubernetes {
-			t.Errorf("the lab is of Kubernetes %s, not %s: bring lab/go.mod and package lab together", version, lab.Kubernetes)
+		} else if version != release.Version {
+			t.Errorf("the lab is of Kubernetes %s, not %s: bring the requirements in lab and package lab together", version, release.Version)
 		}
 	}
 	t.Logf("the lab was up after %.1f s", l.Seconds)

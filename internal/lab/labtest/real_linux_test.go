@@ -31,7 +31,12 @@ type cluster struct {
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	l := labtest.Start(t, lab.Options{RealNodes: true})
+	return startClusterOf(t, lab.Options{RealNodes: true})
+}
+
+func startClusterOf(t *testing.T, o lab.Options) *cluster {
+	t.Helper()
+	l := labtest.Start(t, o)
 	admin, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -168,10 +173,16 @@ func (c *cluster) kubelet(t *testing.T, id string) int {
 	return 0
 }
 
-// TestRealNodes boots two machines, whose kubelets join and run a pod each.
+// TestRealNodes boots two machines, whose kubelets join and run a pod each, on every version of Kubernetes that there is a lab of.
 func TestRealNodes(t *testing.T) {
+	for _, r := range lab.Releases() {
+		t.Run(r.Minor, func(t *testing.T) { testRealNodes(t, r) })
+	}
+}
+
+func testRealNodes(t *testing.T, r lab.Release) {
 	before := look(t)
-	c := startCluster(t)
+	c := startClusterOf(t, lab.Options{Kubernetes: r.Minor, RealNodes: true})
 	c.boot(t, "i-1", "i-2")
 	found := tracesOf(t, c.PID())
 	for _, kind := range []string{"process", "namespace", "cgroup", "folder"} {
@@ -182,6 +193,16 @@ func TestRealNodes(t *testing.T) {
 	if n := len(found["mount"]); n > 0 {
 		t.Errorf("%d mounts of machines are visible outside of them", n)
 	}
+
+	t.Run("a node is of the version that was asked for", func(t *testing.T) {
+		n, err := c.client.CoreV1().Nodes().Get(t.Context(), "i-1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := n.Status.NodeInfo; i.KubeletVersion != r.Version || !strings.HasPrefix(strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"), r.Containerd) {
+			t.Errorf("kubelet %s, runtime %s, want %s and containerd %s", i.KubeletVersion, i.ContainerRuntimeVersion, r.Version, r.Containerd)
+		}
+	})
 
 	t.Run("a node has the memory of its machine", func(t *testing.T) {
 		n, err := c.client.CoreV1().Nodes().Get(t.Context(), "i-1", metav1.GetOptions{})

@@ -179,7 +179,7 @@ func available(t *testing.T) string {
 // forget has the kernel drop what it keeps of the lab's program and of the nodes' packages.
 func forget(t *testing.T) {
 	t.Helper()
-	binary, _ := lab.Built()
+	binary, _ := lab.Built(lab.Releases()[0])
 	cache := filepath.Dir(filepath.Dir(binary))
 	packages, err := filepath.Glob(filepath.Join(cache, "node-packages-*"))
 	if err != nil {
@@ -224,9 +224,15 @@ The test cluster is up after %.1f s, and after %.1f s if its program is not in m
 		fmt.Fprintf(&b, "| %d | %d | %.1f s | %d MiB | %d MiB | %d millicores | %s | %s |\n",
 			s.nodes, s.fresh, s.ready.Seconds(), s.memory>>20, s.cache>>20, s.milliCPU, s.available, s.load)
 	}
-	if last := all[len(all)-1].nodes; last*2 <= *sizes {
-		fmt.Fprintf(&b, "\nOf %d nodes not all were Ready within %s.\n", last*2, sizesReady)
+	allowed, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		t.Fatal(err)
 	}
+	if last := all[len(all)-1].nodes; last*2 <= *sizes {
+		fmt.Fprintf(&b, "\nOf %d nodes not all were Ready within %s.", last*2, sizesReady)
+	}
+	fmt.Fprintf(&b, "\nA node needs 6 inotify instances. This machine allows %s (fs.inotify.max_user_instances); the kernel's default of 128 is enough for about 18 nodes.\n",
+		strings.TrimSpace(string(allowed)))
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil { //nolint:gosec // for everybody to read
 		t.Fatal(err)
 	}

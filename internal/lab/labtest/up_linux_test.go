@@ -55,7 +55,7 @@ func TestRealNodes_upKilled(t *testing.T) {
 func buildMuster(t *testing.T) string {
 	t.Helper()
 	component.Need(t, lab.RealNodes(t.Context()))
-	if _, reason := lab.Built(); reason != "" {
+	if _, reason := lab.Built(lab.Releases()[0]); reason != "" {
 		component.Need(t, errors.New(reason))
 	}
 	muster := filepath.Join(t.TempDir(), "muster")

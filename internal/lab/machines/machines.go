@@ -47,7 +47,8 @@ type Machines struct {
 	exporter *http.Server
 	addr     string
 	capacity nodes.Resources
-	real     bool // workers are real nodes, which join by themselves
+	sized    func(instanceType string) nodes.Resources // of workers; nil: capacity
+	real     bool                                      // workers are real nodes, which join by themselves
 
 	core *corev1client.CoreV1Client
 	apps *appsv1client.AppsV1Client
@@ -95,6 +96,9 @@ func NewReal(r *region.Region) (*Machines, error) {
 	}
 	return m, err
 }
+
+// Sized gives each worker what a function says of its instance type, in place of what New was told. It is to be called before Attach.
+func (m *Machines) Sized(of func(instanceType string) nodes.Resources) { m.sized = of }
 
 // Scrape returns what the laboratory's Prometheus must read of the machines, for lab.Options.
 func (m *Machines) Scrape() map[string]string { return map[string]string{"node-exporter": m.addr} }
@@ -147,10 +151,14 @@ func (m *Machines) Attach(l *lab.Lab) error {
 
 // join registers the Node object of an instance, with our user data's provider ID.
 func (m *Machines) join(ctx context.Context, in nodes.Instance) error {
+	size := m.capacity
+	if m.sized != nil && !in.ControlPlane {
+		size = m.sized(in.Type)
+	}
 	all := corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewMilliQuantity(m.capacity.MilliCPU, resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(m.capacity.Memory, resource.BinarySI),
-		corev1.ResourcePods:   *resource.NewQuantity(int64(m.capacity.Pods), resource.DecimalSI),
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(size.MilliCPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(size.Memory, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(size.Pods), resource.DecimalSI),
 	}
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: in.ID, Labels: map[string]string{
@@ -388,15 +396,16 @@ func (m *Machines) Signals(ctx context.Context, p nodes.Policy) (*prom.Signals, 
 	return prom.Open(ctx, c, p)
 }
 
-// Account applies the manifest of Muster's role and returns a client's configuration as its service account, which may do what the
-// manifest allows and nothing else. The manifest is looked for beside the laboratory's sources.
+// Account applies the manifests of Muster's role and of its pools, and returns a client's configuration as its service account, which
+// may do what the role allows and nothing else. The manifests are looked for beside the laboratory's sources.
 func (m *Machines) Account(ctx context.Context) (*rest.Config, error) {
 	source, err := lab.Source()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.lab.Kubectl(ctx, "apply", "-f", filepath.Join(source, "..", "deploy", "kubernetes", "nodes", "rbac.yaml")); err != nil {
-		return nil, fmt.Errorf("applying the role of the node plane: %w", err)
+	manifests := filepath.Join(source, "..", "deploy", "kubernetes", "nodes")
+	if _, err := m.lab.Kubectl(ctx, "apply", "-f", filepath.Join(manifests, "rbac.yaml"), "-f", filepath.Join(manifests, "pools.yaml")); err != nil {
+		return nil, fmt.Errorf("applying the role of the node plane and its pools: %w", err)
 	}
 	hours := int64(12 * 3600)
 	token, err := m.core.ServiceAccounts("muster").CreateToken(ctx, "muster-nodes",
