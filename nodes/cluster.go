@@ -14,10 +14,12 @@ type Cluster interface {
 	// behind it does not grow with the number of pods. It is complete or the error is not nil.
 	View(ctx context.Context) (View, error)
 	// Cordon makes a node unschedulable and writes claim beside it, so that a person who finds the node can
-	// see who did it and why. Cordoning again, by the same or another claim, is no error and adds the claim.
+	// see who did it and why, and marks the node as to be deleted: DaemonSets start no more pods there, and load
+	// balancers send it no more connections. Cordoning again, by the same or another claim, is no error and adds
+	// the claim.
 	Cordon(ctx context.Context, node NodeRef, claim string) error
-	// Uncordon takes claim away, and makes the node schedulable if no other claim is left. A node that a
-	// person cordoned stays as it is.
+	// Uncordon takes claim away. If no other claim is left it takes the mark away, too, also if claim was not
+	// there, and makes the node schedulable; one that a person cordoned stays cordoned.
 	Uncordon(ctx context.Context, node NodeRef, claim string) error
 	// Drain evicts what may be evicted from a cordoned node and waits until it is gone, but not beyond
 	// req.Until. It says how far it came; called again it continues from there.
@@ -54,7 +56,8 @@ type Node struct {
 	DiskFullSince time.Time         `json:"diskFullSince,omitzero"`  // by its DiskPressure condition; zero while it is not under disk pressure
 	Ending        Ending            `json:"ending,omitzero"`         // of the pods whose deletion has begun, the one whose grace ends first
 	Unschedulable bool              `json:"unschedulable,omitempty"`
-	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
+	Claims        []string          `json:"claims,omitempty"`      // of those who cordoned it through Cluster.Cordon
+	ToBeDeleted   bool              `json:"toBeDeleted,omitempty"` // marked so by Cluster.Cordon; Labels and Taints don't show it
 	ControlPlane  bool              `json:"controlPlane,omitempty"`
 	Keep          bool              `json:"keep,omitempty"` // annotated against scale-down
 	CreatedAt     time.Time         `json:"createdAt,omitzero"`
@@ -68,8 +71,12 @@ type Node struct {
 	Blocker       string            `json:"blocker,omitempty"`  // why a drain would fail now, with the pod's name; "" if it would not
 }
 
-// Available reports whether the node counts as a worker that can take work: Ready and not cordoned.
-func (n Node) Available() bool { return n.Ready && !n.Unschedulable }
+// Available reports whether the node counts as a worker that can take work: Ready and closed to no pod.
+func (n Node) Available() bool { return n.Ready && !n.Closed() }
+
+// Closed reports whether the scheduler places no more pods on the node: it is cordoned, or a person has uncordoned it that is to be
+// deleted, until the drain cordons it again.
+func (n Node) Closed() bool { return n.Unschedulable || n.ToBeDeleted }
 
 // Resources is an amount of what pods ask for.
 type Resources struct {
@@ -99,10 +106,15 @@ type Pod struct {
 	Count    int       `json:"count,omitempty"`    // how many alike; 0 means 1
 	Requests Resources `json:"requests,omitzero"`  // of one of them; Pods is ignored
 	NeverFit string    `json:"neverFit,omitempty"` // why no node that could be launched would run it; "" if one would
+	// Since is since when the scheduler has not been able to place it, by its own condition, of several the first; zero if it
+	// runs or does not say.
+	Since time.Time `json:"since,omitzero"`
 	// Scheduling is what else placement depends on (labels, selectors, affinity, tolerations, topology
 	// spread, volumes, extended resources), in the canonical form that package fit writes and reads; "" if
 	// nothing does. Two pods that are placed alike have the same text.
 	Scheduling string `json:"scheduling,omitempty"`
+	// Each are the pods that it stands for, if they wait for a node, for notices to them. They are not logged.
+	Each []PodRef `json:"-"`
 }
 
 // N returns how many pods p stands for.
@@ -110,8 +122,11 @@ func (p Pod) N() int { return max(p.Count, 1) }
 
 // DrainRequest asks for a drain or for its continuation.
 type DrainRequest struct {
-	Node     NodeRef
-	Until    time.Time     // return by then with what has been reached
+	Node  NodeRef
+	Until time.Time // return by then with what has been reached
+	// Since is when the drain began. A pod that was made after it and placed on the node in spite of it blocks the drain: it
+	// would come back whenever it is evicted. Zero: such pods are evicted as others are.
+	Since    time.Time
 	MaxGrace time.Duration // cap on every pod's own grace period; 0: none
 	// SkipCritical leaves pods alone that would otherwise abort the drain: on a node that will be taken away
 	// anyway, saving most pods beats saving none.
@@ -157,6 +172,17 @@ type WorkerPlane interface {
 	DrainWorkers(ctx context.Context, node string, until time.Time) (left int, err error)
 	// TakeBack ends a request before its time: the node stays.
 	TakeBack(ctx context.Context, node string) error
+}
+
+// EvictionRequester lets the pods on a node respond before they are evicted. It is optional: clusters have it from
+// Kubernetes 1.37 on, as EvictionRequests, and only pods that name a responder are asked.
+type EvictionRequester interface {
+	// RequestEvictions asks the responders of the pods on a node to get ready for their eviction, and returns how
+	// many pods have one at work. It does not wait: called again it tells how far they are. A responder that is
+	// done, was cancelled or doesn't report is not at work.
+	RequestEvictions(ctx context.Context, n NodeRef) (responding int, err error)
+	// WithdrawEvictions takes the requests back: the node stays.
+	WithdrawEvictions(ctx context.Context, n NodeRef) error
 }
 
 // InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.

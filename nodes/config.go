@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Config is what a Reconciler works with: the policy, the five systems around it, all of them required, and
-// optional parts. With another Sizer, Fitter, Appraiser or Screener decisions are made otherwise; Clock, NewID,
+// Config is what a Reconciler works with: the policy, the five systems around it, all of them required (but for
+// Signals with SIGNALS=kubernetes), and optional parts. With another Sizer, Fitter, Appraiser or Screener decisions are made otherwise; Clock, NewID,
 // TickBudget and Stopping let tests and Lambda functions control time, names and the end of a process.
 type Config struct {
 	Policy   Policy
@@ -19,13 +19,17 @@ type Config struct {
 	EventLog EventLog
 
 	WorkerPlane WorkerPlane // nil: the nodes carry no workers that want to know
-	Clock       Clock       // nil: SystemClock
-	Template    Template    // what new instances boot from
+	// EvictionRequester asks pods through the cluster, before WorkerPlane is asked; nil: the cluster can't.
+	EvictionRequester EvictionRequester
+	Reporter          Reporter // nil: decisions are in the event log alone
+	Clock             Clock    // nil: SystemClock
+	Template          Template // what new instances boot from
 	// Templates is that of each pool, by its name; unused without pools.
 	Templates map[string]Template
 	Sizer     Sizer         // nil: PodsPerNode; required by SizingFit
 	Fitter    Fitter        // nil: RequestsFit
 	Appraiser Appraiser     // nil: CONSOLIDATION knows no prices and replaces no worker
+	Pricer    Pricer        // nil: prices are the Sizer's and the Appraiser's own
 	Screener  Screener      // nil: only pods that the Cluster itself says never fit are taken not to
 	NewID     func() string // unique short strings; nil: random
 	// Holder names what at most one process can be at a time, such as an address that only one can listen on.
@@ -40,7 +44,7 @@ type Config struct {
 
 // validate reports what is missing or wrong.
 func (c *Config) validate() error {
-	if c.Signals == nil || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.EventLog == nil {
+	if c.Signals == nil && !c.Policy.byAPI() || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.EventLog == nil {
 		return errors.New("a reconciler needs Signals, Cloud, Cluster, Store and EventLog")
 	}
 	if err := c.Policy.Validate(); err != nil {

@@ -76,7 +76,7 @@ func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
 	m := in.o.Readings
 	v.need(g.add(path+".no-pending", in.pending, 0, m.Pending.Known && in.pending == 0), ReasonPodsPending, "")
 	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
-	quiet := g.add(path+".pending-sustained", m.PendingMax, in.neverFit, m.PendingMax.Known && int(m.PendingMax.Value) <= in.neverFit)
+	quiet := quietGate(g, path, in)
 	v.need(quiet, ReasonPodsPending, "")
 	v.need(g.add(path+".cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
 	v.need(backoffGate(g, path+".backoff", in), ReasonBackoff, backoffText(in.r))
@@ -122,7 +122,7 @@ func newConsolidator(in inputs, d Decider) *consolidator {
 		}
 		t := thrifty{Worker: w, price: 1, pods: podCount(w.Node.Pods)}
 		if d.Appraiser != nil {
-			if usd, known := d.Appraiser.Price(w.Instance.Type, w.Instance.Market); known {
+			if usd, known := d.Appraiser.Price(w.Instance.Type, w.Instance.Market, w.Instance.Zone); known {
 				t.price, t.priced = usd, true
 			}
 		}
@@ -259,7 +259,7 @@ func (c *consolidator) lastOfZone(w Worker) bool {
 // saved would be launched again.
 func (c *consolidator) busyAfter(change int64) bool {
 	after := c.total + change
-	if c.in.p.Trigger == TriggerAll {
+	if c.in.p.Trigger == TriggerAll || c.in.p.byAPI() { // high CPU alone asks for none
 		return false
 	}
 	return after <= 0 || c.in.o.Readings.CPU.Value*float64(c.total)/float64(after) >= c.in.p.CPUUp

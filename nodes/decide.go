@@ -32,6 +32,7 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	if d.Fitter == nil {
 		d.Fitter = RequestsFit{}
 	}
+	d = d.priced(r, now)
 	in := newInputs(d.Policy, o, r, now)
 	g := &gates{}
 	shared := sharedGates(g, in)

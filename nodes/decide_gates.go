@@ -42,7 +42,7 @@ func sharedGates(g *gates, in inputs) verdict {
 	v.need(actionGate(g, in), ReasonInProgress, actionText(in.r))
 	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
 	paused := !g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused())
-	v.need(g.add("metrics-known", okText(in.metrics), "cpu and pending", in.metrics == ""), ReasonMetricsMissing, in.metrics)
+	v.need(g.add("metrics-known", okText(in.metrics), in.signals(), in.metrics == ""), ReasonMetricsMissing, in.metrics)
 	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: a fault must be seen before scaling is resumed
 	return v
 }
@@ -104,6 +104,9 @@ type trigger struct {
 }
 
 func cpuTrigger(g *gates, in inputs) trigger {
+	if in.p.byAPI() {
+		return trigger{} // it is not read
+	}
 	m, since := in.o.Readings, in.r.CPUHighSinceEpoch
 	now := g.add("up.cpu", m.CPU, in.p.CPUUp, m.CPU.Known && m.CPU.Value >= in.p.CPUUp)
 	lasted := g.add("up.cpu-since", in.age(since), in.p.CPUUpFor, in.lasted(since, in.p.CPUUpFor))
@@ -112,6 +115,9 @@ func cpuTrigger(g *gates, in inputs) trigger {
 }
 
 func pendingTrigger(g *gates, in inputs) trigger {
+	if in.p.byAPI() {
+		return waitingTrigger(g, in)
+	}
 	m, since := in.o.Readings, in.r.PendingSinceEpoch.Value()
 	now := g.add("up.pending", in.pending, 1, m.Pending.Known && in.pending > 0)
 	lasted := g.add("up.pending-since", in.age(since), in.p.PendingUpFor, in.lasted(since, in.p.PendingUpFor))
@@ -160,6 +166,10 @@ func besideGates(g *gates, in inputs, v *verdict, pending bool) {
 
 // downGates are those of a scale-down. It also returns the targets, because a last condition is that there are some.
 func downGates(g *gates, in inputs, fitter Fitter) (verdict, []Target, []Passed) {
+	if in.p.byAPI() {
+		g.add("down.cpu", notRead, in.p.CPUDown, false)
+		return verdict{}, nil, nil
+	}
 	m := in.o.Readings
 	low := g.add("down.cpu", m.CPU, in.p.CPUDown, m.CPU.Known && m.CPU.Value <= in.p.CPUDown)
 	v := verdict{wanted: low}

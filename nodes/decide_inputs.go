@@ -44,6 +44,10 @@ func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 	}
 	in.pending = max(int(o.Readings.Pending.Value)-in.neverFit, 0)
 	m := o.Readings
+	if p.byAPI() {
+		in.metrics = missing("pending", m.Pending, "pending", m.Pending)
+		return in
+	}
 	in.metrics = missing("cpu", m.CPU, "pending", m.Pending)
 	in.upWindows = missing("cpu-min", m.CPUMin, "pending-min", m.PendingMin)
 	in.downWindows = missing("cpu-max", m.CPUMax, "pending-max", m.PendingMax)
@@ -70,6 +74,14 @@ func missing(first string, a Reading, second string, b Reading) string {
 		return second + ": " + cmp.Or(b.Why, "no value")
 	}
 	return ""
+}
+
+// signals says which readings a decision needs, and where they come from.
+func (in inputs) signals() string {
+	if in.p.byAPI() {
+		return "pending, by the Kubernetes API"
+	}
+	return "cpu and pending"
 }
 
 // age is the time since an epoch, 0 if it is not set.

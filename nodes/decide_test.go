@@ -733,7 +733,7 @@ func TestLaunchOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := p
 			p.Spot = !c.noSpot
-			if got := names(launchOrder(p, subnets, c.counts, c.exhausted, at(0))); !slices.Equal(got, c.want) {
+			if got := names(launchOrder(p, subnets, c.counts, c.exhausted, nil, at(0))); !slices.Equal(got, c.want) {
 				t.Errorf("got  %v\nwant %v", got, c.want)
 			}
 		})

@@ -49,7 +49,13 @@ func (d drainer) awaitHandoff(ctx context.Context, m Removal, deadline time.Time
 // they hold nothing any more, or three quarters of the time from since to deadline are over. What remains is
 // for evicting them as they are, which is slower for their work but not wrong: they hand off when they are
 // told to stop. A worker plane that doesn't answer is asked again for half of the time.
+//
+// Pods that can respond to their eviction are asked first. The workers are asked once those have answered: of a
+// worker that has handed off that is the proof, and of one in a pod without a responder the request.
 func (d drainer) handedOff(ctx context.Context, n NodeRef, since, deadline time.Time) bool {
+	if d.responding(ctx, n) && d.now().Before(since.Add(deadline.Sub(since)*3/4)) {
+		return false
+	}
 	if d.config.WorkerPlane == nil {
 		return true
 	}
@@ -70,11 +76,48 @@ func (d drainer) handedOff(ctx context.Context, n NodeRef, since, deadline time.
 	return err == nil && left == 0 || !d.now().Before(since.Add(patience))
 }
 
+// responding reports whether pods on a node still get ready for their eviction. What can't be asked for is not
+// waited for: the workers are then asked directly, and the eviction itself is told to the pods, too.
+func (d drainer) responding(ctx context.Context, n NodeRef) bool {
+	if d.config.EvictionRequester == nil {
+		return false
+	}
+	var left int
+	ask := func(ctx context.Context) (err error) {
+		left, err = d.config.EvictionRequester.RequestEvictions(ctx, n)
+		return err
+	}
+	err := d.calls.do(ctx, "requesting evictions", ask)
+	if err != nil && !lost(err) { // only the reply may have been lost, and then responders are at work
+		err = d.calls.do(ctx, "requesting evictions", ask)
+	}
+	if err != nil {
+		d.log.collect(err)
+		return false
+	}
+	return left > 0
+}
+
+// withdraw takes the requests for evictions back. Failing at it stops nothing: the caller still uncordons.
+func (d drainer) withdraw(ctx context.Context, n NodeRef) error {
+	if d.config.EvictionRequester == nil {
+		return nil
+	}
+	err := d.calls.do(ctx, "withdrawing the requests for evictions", func(ctx context.Context) error {
+		return d.config.EvictionRequester.WithdrawEvictions(ctx, n)
+	})
+	if err != nil && !lost(err) {
+		d.log.collect(err)
+		return nil
+	}
+	return err
+}
+
 // evict drains in slices, between which the lease is renewed.
 func (d drainer) evict(ctx context.Context, m Removal, deadline time.Time) (done bool, failure string, err error) {
 	for {
 		slice := d.budget.turn(d.lease.slice)
-		p, err := d.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, d.now().Add(slice))})
+		p, err := d.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, d.now().Add(slice)), Since: time.Unix(m.DrainedSince, 0)})
 		if why, blocked := IsDrainBlocked(err); blocked {
 			return false, why, nil
 		}
@@ -108,7 +151,7 @@ func (d drainer) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgre
 	return p, err
 }
 
-// cordon makes a node unschedulable in the name of a claim. Cordoning again is no error.
+// cordon makes a node unschedulable, and marks it as to be deleted, in the name of a claim. Cordoning again is no error.
 func (d drainer) cordon(ctx context.Context, n NodeRef, claim string) error {
 	return d.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error {
 		return d.config.Cluster.Cordon(ctx, n, claim)
@@ -118,6 +161,9 @@ func (d drainer) cordon(ctx context.Context, n NodeRef, claim string) error {
 // uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were
 // asked for ends by itself.
 func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
+	if err := d.withdraw(ctx, n); err != nil {
+		return err
+	}
 	if d.config.WorkerPlane != nil {
 		takeBack := func(ctx context.Context) error { return d.config.WorkerPlane.TakeBack(ctx, n.Name) }
 		if err := d.calls.do(ctx, "taking the request for the drain back", takeBack); err != nil {

@@ -201,7 +201,9 @@ func heavy(s *situation) {
 // bySize is a price list in which a type costs its milli-CPU.
 type bySize map[string]int64
 
-func (b bySize) Price(typ string, _ Market) (float64, bool) { return float64(b[typ]), b[typ] > 0 }
+func (b bySize) Price(typ string, _ Market, _ string) (float64, bool) {
+	return float64(b[typ]), b[typ] > 0
+}
 
 func (b bySize) Cheaper(q Question, below float64) (Replacement, bool) {
 	need := int64(0)

@@ -25,6 +25,9 @@ func (p exchange) handOn(ctx context.Context, s *survey) (done bool, objection s
 	up, targets := p.state.record.ScaleUpActionID, p.state.record.ScaleUpReplaces
 	if why := p.objection(s, targets); why != "" {
 		p.log.report(ctx, "replacement.held", targets[0], "it stays: %s", why)
+		for _, id := range targets {
+			p.people.tell(ctx, s.nodeOf(id), NodeKept, up, "it is not replaced: %s", why)
+		}
 		return false, why, nil
 	}
 	down := p.newActionID()
@@ -35,6 +38,9 @@ func (p exchange) handOn(ctx context.Context, s *survey) (done bool, objection s
 	}
 	if err != nil {
 		return false, "", err
+	}
+	for _, id := range targets {
+		p.people.tell(ctx, s.nodeOf(id), NodeDrains, down, "it is drained and then terminated: the node that replaces it is Ready")
 	}
 	p.log.append(ctx, Event{Kind: "scaleUp.completed", ActionID: up, Message: fmt.Sprintf("Ready; %s replaces %v by it", down, targets)})
 	return true, "", nil

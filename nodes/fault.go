@@ -25,6 +25,7 @@ const (
 	FaultServer          FaultName = "server unreachable"
 	FaultAgent           FaultName = "K3s agent fails"
 	FaultAgentSilent     FaultName = "K3s agent silent"
+	FaultUserData        FaultName = "user data failed"
 	FaultBoot            FaultName = "boot hangs"
 	FaultConsole         FaultName = "console unreadable"
 	FaultGone            FaultName = "instance gone"
@@ -57,6 +58,7 @@ var fixes = map[FaultName]string{
 	FaultServer:          "check security groups, routes and K3S_URL: the machine must reach the server's port 6443",
 	FaultAgent:           "read the agent's log on the machine: journalctl -u k3s-agent",
 	FaultAgentSilent:     "read the agent's log on the machine: journalctl -u k3s-agent",
+	FaultUserData:        "read its console: a script of the launch template ended with an error",
 	FaultBoot:            "read its console: the join script has not come to its end. Check image and user data",
 	FaultConsole:         "allow ec2:GetConsoleOutput",
 	FaultGone:            "see the reason; what is missing is launched again",
@@ -86,6 +88,7 @@ var consoleFaults = []consoleFault{
 	{FaultMetadata, regexp.MustCompile(`muster: the instance metadata service does not answer`)},
 	{FaultServer, regexp.MustCompile(`(?i)(has not joined yet).*(timeout|timed out|deadline exceeded|connection refused|no route to host|network is unreachable|no such host)`)},
 	{FaultAgent, notJoined},
+	{FaultUserData, userDataFailed},
 	{FaultAgentSilent, regexp.MustCompile(`muster: \S+ has started its K3s agent`)},
 }
 
@@ -106,14 +109,21 @@ func faultOfBoot(d Diagnosis) (FaultName, string) {
 		}
 	}
 	for _, f := range consoleFaults {
-		for _, line := range slices.Backward(lines) {
-			if f.pattern.MatchString(line) {
+		for i, line := range slices.Backward(lines) {
+			switch {
+			case !f.pattern.MatchString(line):
+			case f.name == FaultUserData && i > 0:
+				return f.name, lastLine(lines[:i])
+			default:
 				return f.name, line
 			}
 		}
 	}
 	return FaultBoot, lastLine(lines)
 }
+
+// userDataFailed is what cloud-init writes when a script has ended with an error. What the script wrote is before.
+var userDataFailed = regexp.MustCompile(`Failed to run module scripts[-_]user`)
 
 func lastLine(lines []string) string {
 	for _, line := range slices.Backward(lines) {

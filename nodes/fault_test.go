@@ -9,6 +9,7 @@ import (
 // TestFaultOfBoot: what K3s and the join script write names the fault.
 func TestFaultOfBoot(t *testing.T) {
 	const agent = "muster: i-1 has not joined yet, its agent says: "
+	const failed = "cloud-init[9]: cc_scripts_user.py[WARNING]: Failed to run module scripts-user (scripts in /var/lib/cloud/instance/scripts)"
 	for _, tt := range []struct {
 		name, console string
 		want          FaultName
@@ -26,6 +27,9 @@ func TestFaultOfBoot(t *testing.T) {
 		{"no metadata", "muster: the instance metadata service does not answer", FaultMetadata},
 		{"another failure of the agent", agent + "fatal: something else", FaultAgent},
 		{"an agent that says nothing", "muster: i-1 has started its K3s agent\nlogin:", FaultAgentSilent},
+		{"user data that fails", "cloud-init[9]: no such package\n" + failed + "\ncloud-init[9]: Running module scripts-user failed", FaultUserData},
+		{"user data that fails, by a newer cloud-init", strings.ReplaceAll(failed, "-user", "_user"), FaultUserData},
+		{"user data that fails for a cause that is known", "cloud-init[9]: muster: the K3s installer failed\n" + failed, FaultInstall},
 		{"a kill during the boot", "Out of memory: Killed process 812 (k3s-agent) total-vm:1kB", FaultMemory},
 		{"what was over before", agent + "connection refused\n" + agent + "token is not valid: 401 Unauthorized", FaultToken},
 		{"a token that was wrong before", agent + "token is not valid: 401 Unauthorized\n" + agent + "connection refused", FaultServer},
@@ -40,6 +44,14 @@ func TestFaultOfBoot(t *testing.T) {
 				t.Errorf("%q has no fix", got)
 			}
 		})
+	}
+}
+
+// TestFaultOfBootTellsTheCause: of user data that failed the console's line before is told, which its script wrote.
+func TestFaultOfBootTellsTheCause(t *testing.T) {
+	console := "login:\nE: no such package\n\nFailed to run module scripts-user (scripts in /var/lib)\nRunning module scripts-user failed\n"
+	if name, saw := faultOfBoot(Diagnosis{Console: console}); name != FaultUserData || saw != "E: no such package" {
+		t.Errorf("got %q by %q", name, saw)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-var fleetSeeds = flag.Int("fleet.seeds", 1+3*defaultDepth, "how many simulated hours TestFleetForAnHour plays")
+var fleetSeeds = flag.Int("fleet.seeds", 1+5*defaultDepth, "how many simulated hours TestFleetForAnHour plays")
 
 var fleetFirst = flag.Uint64("fleet.first", 0, "seed of the first of them")
 
@@ -121,6 +121,7 @@ func (f *racers) podsCome() {
 	spec.Name = fmt.Sprintf("p%d", f.ids)
 	spec.Runs = time.Duration(60+f.random.IntN(360)) * time.Second
 	spec.Grace = time.Duration(1+f.random.IntN(40)) * time.Second
+	spec.Responds = f.ids%2 == 0 // at once: what is shown is that no request outlives its drain
 	f.AddPods(1+f.random.IntN(4), spec)
 }
 
@@ -186,11 +187,11 @@ func TestFleetForAnHour(t *testing.T) {
 	}
 
 	t.Logf("%v; %v", met, done)
-	if *fleetSeeds < 4 { // too few hours to hold every kind of fault
+	if *fleetSeeds < 6 { // too few hours to hold every kind of fault
 		return
 	}
 	for _, kind := range []string{string(sim.Launched), string(sim.LaunchedAgain), string(sim.Terminated), string(sim.TakenAway), string(sim.Expired),
-		"beginScaleUp", "beginScaleDown", "completeReplacement", "recordReplacement", "failScaleUp"} {
+		string(sim.EvictionsRequested), "beginScaleUp", "beginScaleDown", "completeReplacement", "recordReplacement", "failScaleUp"} {
 		if done[kind] == 0 {
 			t.Errorf("%s never happened: the hours show less than they are to", kind)
 		}

@@ -71,6 +71,7 @@ type ports struct {
 	nodes.Store
 	nodes.EventLog
 	nodes.WorkerPlane
+	nodes.EvictionRequester
 }
 
 // variant breaks something between the reconciler and the simulator.
@@ -235,7 +236,7 @@ func (pr *process) stop() {
 
 func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	c := p.stage.Client(pr.actor, pr)
-	ports := ports{c, c, c, c, c, c}
+	ports := ports{c, c, c, c, c, c, c}
 	if p.broken != nil {
 		ports = p.broken(p.stage, ports)
 	}
@@ -245,6 +246,12 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	}
 	config := nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
 		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID, Appraiser: p.stage.sc.appraiser}
+	if p.stage.sc.priced {
+		config.Pricer = c
+	}
+	if p.stage.sc.responders {
+		config.EvictionRequester = ports.EvictionRequester
+	}
 	if len(config.Policy.Pools) > 0 {
 		f := poolCatalog()
 		config.Sizer, config.Fitter, config.Screener, config.Templates = f, f, f, templatesOf(config.Policy)

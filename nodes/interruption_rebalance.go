@@ -47,6 +47,7 @@ func (r *rebalance) drain(ctx context.Context) error {
 	if err := r.startDrain(ctx); err != nil {
 		return err
 	}
+	r.people.tell(ctx, r.item.Node, NodeDrains, r.item.cause(), "it is drained and then terminated: interrupted (%s); %s", r.item.Kind, r.replacement.text())
 	m := Removal{
 		InstanceID:   r.item.InstanceID,
 		ActionID:     r.item.claim(),
@@ -89,5 +90,9 @@ func (r *rebalance) keep(ctx context.Context, why string) error {
 	if err := r.drainer.uncordon(ctx, r.item.Node, r.item.claim()); err != nil {
 		return err
 	}
-	return r.close(ctx, "kept: %s", why)
+	if err := r.close(ctx, "kept: %s", why); err != nil {
+		return err
+	}
+	r.people.tell(ctx, r.item.Node, NodeKept, r.item.cause(), "it is kept: %s", why)
+	return nil
 }

@@ -89,7 +89,7 @@ func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError
 func (r replacement) offerings(s *survey, subnets []Subnet, zones map[string]int, exhausted []Exhausted) []Offering {
 	policy := r.config.Policy
 	if len(policy.Pools) == 0 {
-		return launchOrder(policy, subnets, zones, exhausted, r.now())
+		return launchOrder(policy, subnets, zones, exhausted, nil, r.now())
 	}
 	name := policy.PoolOf(r.item.Offering.Pool)
 	if name == "" {
@@ -102,7 +102,7 @@ func (r replacement) offerings(s *survey, subnets []Subnet, zones map[string]int
 		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(pool.Zones, s.Zone) })
 	}
 	allowed := r.launcher.allowance(s, pool, r.item.InstanceID)
-	order := launchOrder(policy.In(name), subnets, zones, exhausted, r.now())
+	order := launchOrder(policy.In(name), subnets, zones, exhausted, nil, r.now())
 	return slices.DeleteFunc(order, func(o Offering) bool { return !allowed.permits(o) })
 }
 

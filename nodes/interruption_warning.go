@@ -95,6 +95,9 @@ func (w *spotWarning) beginHandoff(ctx context.Context) {
 			w.log.collect(err)
 		}
 	}
+	// After the handoff has begun: people can wait, and the slots can't.
+	w.people.tell(ctx, w.item.Node, NodeInterrupted, w.item.cause(), "the cloud takes it away: Spot interruption warning; it is drained until %s UTC",
+		w.deadline.UTC().Format(time.TimeOnly))
 }
 
 // cordon cordons the node, once is enough.

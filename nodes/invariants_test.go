@@ -522,6 +522,8 @@ func (j *judge) end() {
 		j.fail(atRest, "%d interruption(s) open", s.OpenItems())
 	case f.Cordoned > 0 || f.StaleNodes > 0:
 		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.StaleNodes)
+	case f.Requested > 0 && !j.requestedLate():
+		j.fail(atRest, "the evictions of %d pod(s) on workers that stay are requested", f.Requested)
 	case f.Available < s.policy.MinWorkers:
 		j.fail(atRest, "%d workers available", f.Available)
 	}
@@ -546,6 +548,12 @@ func (j *judge) end() {
 			j.fail(asExpected, "%s", why)
 		}
 	}
+}
+
+// requestedLate reports whether a request for evictions arrived long after it was sent, maybe when its node was already given back. It ends
+// with its pod, which hands off and is evicted once for nothing: there is no condition on the node that the Kubernetes API could check.
+func (j *judge) requestedLate() bool {
+	return slices.ContainsFunc(j.s.Ledger(), func(e sim.Entry) bool { return e.Kind == sim.EvictionsRequested && e.Late })
 }
 
 func names(vs []violation) []string {

@@ -88,6 +88,8 @@ func Classes(pods []Pod) []Pod {
 		k := kind{p.Requests, p.NeverFit, p.Scheduling}
 		if i, ok := index[k]; ok {
 			out[i].Count = out[i].N() + p.N()
+			out[i].Since = firstOf(out[i].Since, p.Since)
+			out[i].Each = append(out[i].Each, p.Each...)
 			continue
 		}
 		index[k] = len(out)
@@ -191,7 +193,7 @@ func newArrivals(o Observation) arrivals {
 
 // joins reports whether a worker is not Ready yet and may become so.
 func (a arrivals) joins(w Worker) bool {
-	joining := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
+	joining := w.Node == nil || !w.Node.Ready && !w.Node.Closed()
 	return joining && w.Instance.Alive() && !a.interrupted[w.Instance.ID]
 }
 

@@ -41,8 +41,8 @@ func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 && w.Ma
 // first; within a zone Spot across all types, then On-Demand across all types; only then the next zone. So an
 // On-Demand node in the emptier zone is preferred to a Spot node that would unbalance the zones. Zones of
 // equal count and subnets of equal zone come in the order of their names. Offerings that are exhausted at now
-// are left out.
-func launchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
+// are left out. prices put the types of Spot in the order of their price in the zone; nil leaves them as the policy lists them.
+func launchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, prices *Prices, now time.Time) []Offering {
 	subnets = slices.Clone(subnets)
 	slices.SortStableFunc(subnets, func(a, b Subnet) int {
 		return cmp.Or(cmp.Compare(perZone[a.Zone], perZone[b.Zone]), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.ID, b.ID))
@@ -59,7 +59,11 @@ func launchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted [
 			n = len(subnets)
 		}
 		for _, market := range markets {
-			for _, typ := range p.InstanceTypes {
+			types := p.InstanceTypes
+			if market == Spot {
+				types = prices.cheapestFirst(types, zone)
+			}
+			for _, typ := range types {
 				for _, s := range subnets[:n] {
 					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market, Pool: p.Pool}
 					if !isExhausted(o, exhausted, now) {

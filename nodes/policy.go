@@ -84,6 +84,7 @@ type Policy struct {
 	DrainTimeout    time.Duration // hard limit of one node's drain, across ticks
 	ScaleDownStuck  time.Duration // a scale-down older than this is cleared
 
+	Signals SignalSource // "" stands for prometheus
 	Trigger Trigger
 	Sizing  SizingMode
 	Pending PendingSource
@@ -127,7 +128,7 @@ func Settings() []setting.Info { return setting.Describe(settings) }
 // unreadable values and values that contradict each other.
 func PolicyFromEnv(lookup setting.Lookup) (Policy, error) {
 	var p Policy
-	err := setting.Parse(&p, settings, lookup, Policy.problems)
+	err := setting.Parse(&p, settings, DefaultPolicy().withModeDefaults(lookup), Policy.problems)
 	return p, err
 }
 
@@ -138,7 +139,7 @@ func (p Policy) With(lookup setting.Lookup) (Policy, error) {
 	for i := range changes {
 		changes[i].Default = ""
 	}
-	err := setting.Parse(&p, changes, lookup, Policy.problems)
+	err := setting.Parse(&p, changes, p.withModeDefaults(lookup), Policy.problems)
 	return p, err
 }
 
@@ -163,7 +164,6 @@ func (p Policy) problems() []setting.Problem {
 	check(!ratio(p.CPUUp) || !ratio(p.CPUDown) || p.CPUDown < p.CPUUp, "CPU_DOWN", p.CPUDown,
 		"keep it below CPU_UP (%v), or the cluster would grow and shrink at the same load", p.CPUUp)
 	positive("CPU_UP_SEC", p.CPUUpFor)
-	positive("PENDING_UP_SEC", p.PendingUpFor)
 	positive("IDLE_DOWN_SEC", p.IdleDownFor)
 	check(p.CooldownUp >= 0, "COOLDOWN_UP_SEC", seconds(p.CooldownUp), "use 0 or more seconds")
 	check(p.CooldownDown >= 0, "COOLDOWN_DOWN_SEC", seconds(p.CooldownDown), "use 0 or more seconds")
@@ -195,6 +195,7 @@ func (p Policy) problems() []setting.Problem {
 	check(p.Sizing == SizingPodsPerNode || p.Sizing == SizingFit, "SIZING", p.Sizing, "use pods-per-node or fit")
 	check(p.Pending == PendingUnschedulable || p.Pending == PendingPhase, "PENDING_SOURCE", p.Pending, "use unschedulable or phase")
 	check(len(p.InstanceTypes) > 0, "INSTANCE_TYPES", strings.Join(p.InstanceTypes, ","), "name at least one instance type")
+	out = append(out, p.signalProblems()...)
 	out = append(out, p.poolProblems()...)
 	check((p.StateTable == "") == (p.LogsTable == ""), "LOGS_TABLE", p.LogsTable, "set both STATE_TABLE and LOGS_TABLE, or neither")
 	return out
@@ -271,6 +272,7 @@ func parseTaint(s string) (Taint, error) {
 // settings is the one list of names, defaults and meanings; help, documentation and parsing all read it.
 var settings = []setting.Setting[Policy]{
 	setting.New("CLUSTER", "", "name of the cluster, when several share a table", setting.Text(func(p *Policy) *string { return &p.Cluster })),
+	setting.New("SIGNALS", "prometheus", "where pending pods and load are read: prometheus; kubernetes: pending pods and requests from its API, with PENDING_UP_SEC=0, COOLDOWN_UP_SEC=0, CONSOLIDATION=remove unless set, no CPU", func(p *Policy, v string) error { p.Signals = SignalSource(v); return nil }),
 	setting.New("CPU_UP", "0.70", "scale up at or above this average utilisation, 0..1", setting.Number(func(p *Policy) *float64 { return &p.CPUUp })),
 	setting.New("CPU_DOWN", "0.30", "scale down at or below this average utilisation, 0..1", setting.Number(func(p *Policy) *float64 { return &p.CPUDown })),
 	setting.New("CPU_UP_SEC", "180", "CPU must stay at or above CPU_UP this long", setting.Seconds(func(p *Policy) *time.Duration { return &p.CPUUpFor })),

@@ -98,7 +98,7 @@ func (c *poolChooser) price(a *openPool, types []string) float64 {
 		market = Spot
 	}
 	if len(types) > 0 {
-		if usd, known := c.sizer.Price(types[0], market); known {
+		if usd, known := c.sizer.Price(types[0], market, ""); known {
 			return usd
 		}
 	}

@@ -32,5 +32,25 @@ func (p Policy) Advice() []Check {
 			Fix:    fmt.Sprintf("use %d or more, and more than your pods' longest grace period", seconds(shortestDrain)),
 		})
 	}
-	return out
+	return append(out, p.replacementAdvice()...)
+}
+
+// replacementAdvice is about a disruption budget under which workers can't be replaced as the settings say.
+func (p Policy) replacementAdvice() []Check {
+	replaces := p.Drift || p.ExpireAfter > 0
+	if replaces && p.ConsolidatePerHour == 0 {
+		return []Check{{
+			Name:   "setting: CONSOLIDATE_PER_HOUR",
+			Detail: "it is 0, so no drifted or expired worker is ever replaced",
+			Fix:    "use 1 or more, or turn DRIFT and EXPIRE_AFTER_SEC off",
+		}}
+	}
+	if most := p.ConsolidatePerHour * int(p.ExpireAfter/time.Hour); p.ExpireAfter > 0 && p.MaxWorkers > most {
+		return []Check{{
+			Name:   "setting: EXPIRE_AFTER_SEC",
+			Detail: fmt.Sprintf("within it CONSOLIDATE_PER_HOUR allows %d replacements, and there can be MAX_WORKERS = %d workers, of which some get older", most, p.MaxWorkers),
+			Fix:    "raise CONSOLIDATE_PER_HOUR or EXPIRE_AFTER_SEC",
+		}}
+	}
+	return nil
 }

@@ -51,3 +51,34 @@ func TestADrainSurvivesAnyCrashIfItsTimeIsAsAdvised(t *testing.T) {
 		t.Errorf("advice about the defaults: %+v", a)
 	}
 }
+
+// TestAdviceOnReplacements: a disruption budget under which DRIFT and EXPIRE_AFTER_SEC can't do what they say.
+func TestAdviceOnReplacements(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*nodes.Policy)
+		want   string // setting; "" none
+	}{
+		"old workers, enough of the budget": {func(p *nodes.Policy) { p.ExpireAfter, p.MaxWorkers, p.ConsolidatePerHour = 24*time.Hour, 144, 6 }, ""},
+		"more workers than the budget":      {func(p *nodes.Policy) { p.ExpireAfter, p.MaxWorkers, p.ConsolidatePerHour = 24*time.Hour, 145, 6 }, "EXPIRE_AFTER_SEC"},
+		"drift without a budget":            {func(p *nodes.Policy) { p.Drift, p.ConsolidatePerHour = true, 0 }, "CONSOLIDATE_PER_HOUR"},
+		"neither":                           {func(p *nodes.Policy) { p.ConsolidatePerHour = 0 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := nodes.DefaultPolicy()
+			c.change(&p)
+			if err := p.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, a := range p.Advice() {
+				if a.OK || a.Fix == "" {
+					t.Errorf("%+v", a)
+				}
+				got += strings.TrimPrefix(a.Name, "setting: ")
+			}
+			if got != c.want {
+				t.Errorf("advice about %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -181,12 +181,12 @@ func (f *racers) begin(a *actor, m *message, do func(context.Context, *nodes.Rec
 
 func (f *racers) reconciler(r *racer) *nodes.Reconciler {
 	c := f.Client(r.actor.name, r)
-	ports := ports{c, c, c, c, c, c}
+	ports := ports{c, c, c, c, c, c, c}
 	if f.broken != nil {
 		ports = f.broken(f.stage, ports)
 	}
 	out, err := nodes.New(nodes.Config{Holder: r.actor.holder, Policy: f.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
-		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: racerClock{f.Clock(), r}, Templates: templatesOf(f.policy),
+		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, EvictionRequester: ports.EvictionRequester, Clock: racerClock{f.Clock(), r}, Templates: templatesOf(f.policy),
 		Sizer: f.catalog, Fitter: f.catalog, Screener: f.catalog, Appraiser: f.catalog,
 		NewID: func() string { f.ids++; return fmt.Sprintf("x%d", f.ids) }})
 	if err != nil {

@@ -70,6 +70,8 @@ type Record struct {
 
 	PoolStates []PoolState `json:"poolStates,omitempty"` // the same, and failures and back-off, of each pool
 
+	Prices *Prices `json:"prices,omitempty"` // the cloud's, as they were last read
+
 	ScaleUpFailures   int   `json:"scaleUpFailures,omitempty"`   // failures in a row
 	BackoffUntilEpoch int64 `json:"backoffUntilEpoch,omitempty"` // no scale-up before this
 	CPUHighSinceEpoch int64 `json:"cpuHighSinceEpoch,omitempty"` // CPU at or above CPU_UP without a break since
@@ -203,6 +205,7 @@ func (r Record) Clone() Record {
 	r.SkipList = slices.Clone(r.SkipList)
 	r.Exhausted = slices.Clone(r.Exhausted)
 	r.ConsolidatedEpochs = slices.Clone(r.ConsolidatedEpochs)
+	r.Prices = r.Prices.clone()
 	return r
 }
 

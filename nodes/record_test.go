@@ -63,6 +63,7 @@ func TestCloneSharesNothing(t *testing.T) {
 	c.ScaleUpWanted[0].Types[0], c.ScaleUpWanted[0].Zones[0] = "x", "x"
 	c.Removals[0].Reason, c.Joined[0], c.SkipList[0].Cause, c.Exhausted[0].Zone = "x", "x", "x", "x"
 	c.PoolStates[0].TemplateSeen.Lacks[0], c.PoolStates[0].ScaleUpFailures = "x", 9
+	c.Prices.OnDemand.USD["m"], c.Prices.Spot.USD["a/m"], c.Prices.Spot.Failure = 9, 9, "x"
 	after, _ := json.Marshal(r)
 	if !bytes.Equal(before, after) {
 		t.Errorf("changing the clone changed the record:\n%s\n%s", before, after)
@@ -74,6 +75,7 @@ func fullRecord() Record {
 		ScaleDownCompletedInstanceIDs: []string{"i"}, ScaleUpIntent: &Intent{}, ScaleUpLaunches: []Intent{{}},
 		ScaleUpWanted: []Want{{Types: []string{"t"}, Zones: []string{"z"}}}, Removals: []Removal{{}},
 		Joined: []string{"i"}, SkipList: []Skip{{}}, Exhausted: []Exhausted{{}},
+		Prices:     &Prices{OnDemand: &PriceList{USD: map[string]float64{"m": 1}}, Spot: &PriceList{USD: map[string]float64{"a/m": 1}}},
 		PoolStates: []PoolState{{Name: "p", TemplateSeen: &TemplateSeen{Lacks: []string{"l"}}}}}
 }
 
@@ -398,6 +400,7 @@ func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing
 		{paused(leased()), ResumeScaling{}},
 		{leased(), ReleaseLease{"me", 7}},
 		{leased(), Note{Fence: 7, Now: at(1), Workers: ptr(3), Pending: ptr(true), Idle: ptr(false), CPUHigh: ptr(true), Alive: []string{"i"}, Joined: []string{"i"}}},
+		{leased(), NotePrices{Fence: 7, Prices: &Prices{OnDemand: &PriceList{USD: map[string]float64{"m": 1}, Epoch: 1}}}},
 		{leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2}},
 		{upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0"), Exhausted: []Exhausted{{Zone: "a", UntilEpoch: 9}}}},
 		{apply(t, upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0")}), RecordScaleUpInstances{7, "up", "t0", "i-1", at(2)}},

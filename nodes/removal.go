@@ -56,6 +56,9 @@ func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
 		return err
 	}
 	if !gone {
+		if r.DrainedSince != 0 && r.ActionID == "" {
+			m.people.tell(ctx, r.Node, NodeDrains, r.cause(), "it is drained as far as it can be, and then terminated: %s", r.Reason)
+		}
 		ready, err := m.readyToEnd(ctx, &r)
 		if err != nil || !ready {
 			return err
@@ -288,5 +291,13 @@ func (m removals) giveBack(ctx context.Context, r Removal, cause string) error {
 		}
 	}
 	m.log.report(ctx, "sweep.givenBack", r.InstanceID, "%s", cause)
-	return m.state.apply(ctx, GiveBack{Fence: m.state.fence, InstanceID: r.InstanceID, Now: m.now(), Cause: cause})
+	if err := m.state.apply(ctx, GiveBack{Fence: m.state.fence, InstanceID: r.InstanceID, Now: m.now(), Cause: cause}); err != nil {
+		return err
+	}
+	if cause == "" {
+		m.people.tell(ctx, r.Node, NodeSpared, r.cause(), "it is kept: what it had to go for is over")
+	} else {
+		m.people.tell(ctx, r.Node, NodeKept, r.cause(), "it is kept: %s", cause)
+	}
+	return nil
 }

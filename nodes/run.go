@@ -16,6 +16,7 @@ type run struct {
 	budget *budget
 	state  *runState
 	log    *runLog
+	people *nodeTeller
 
 	diagnosed map[string]diagnosed // by instance ID
 }
@@ -25,6 +26,7 @@ func newRun(c *Config, id string, stop func() bool) *run {
 	l := &lease{clock: c.Clock}
 	calls := calls{clock: c.Clock, lease: l}
 	state := &runState{store: c.Store, calls: calls, lease: l}
+	log := &runLog{clock: c.Clock, eventLog: c.EventLog, calls: calls, state: state, id: id}
 	return &run{
 		config: c,
 		id:     id,
@@ -32,7 +34,8 @@ func newRun(c *Config, id string, stop func() bool) *run {
 		calls:  calls,
 		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
 		state:  state,
-		log:    &runLog{clock: c.Clock, eventLog: c.EventLog, calls: calls, state: state, id: id},
+		log:    log,
+		people: &nodeTeller{reporter: c.Reporter, clock: c.Clock, log: log},
 
 		diagnosed: map[string]diagnosed{},
 	}

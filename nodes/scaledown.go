@@ -25,12 +25,17 @@ func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) erro
 		ids = append(ids, target.InstanceID)
 	}
 	if !d.config.Policy.parallel() {
-		return d.open(ctx, ids, decision.Reason)
+		if err := d.open(ctx, ids, decision.Reason); err != nil {
+			return err
+		}
+		d.tell(ctx, decision, decision.Targets)
+		return nil
 	}
-	for _, id := range ids {
+	for i, id := range ids {
 		if err := d.open(ctx, []string{id}, decision.Reason); err != nil {
 			return err
 		}
+		d.tell(ctx, decision, decision.Targets[i:i+1])
 	}
 	if len(ids) < 2 || s.fleetErr() != nil {
 		return nil
@@ -42,6 +47,19 @@ func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) erro
 		}
 	}
 	return nil
+}
+
+// tell says of the targets of the scale-down that was just opened why they go.
+func (d scaleDown) tell(ctx context.Context, decision Decision, targets []Target) {
+	for _, target := range targets {
+		why := string(decision.Reason)
+		for _, more := range []string{decision.Detail, target.Why} {
+			if more != "" {
+				why += "; " + more
+			}
+		}
+		d.people.tell(ctx, target.Node, NodeDrains, d.state.record.normal().targetOf(target.InstanceID), "it is drained and then terminated: %s", why)
+	}
 }
 
 // open opens a scale-down.
@@ -160,6 +178,7 @@ func (d scaleDown) removeTarget(ctx context.Context, s *survey, id string) (done
 // drainTarget continues a target whose drain is in the record: drain, look again, mark, and finish.
 func (d scaleDown) drainTarget(ctx context.Context, s *survey, m Removal) (done bool, err error) {
 	id := m.InstanceID
+	d.people.tell(ctx, m.Node, NodeDrains, m.cause(), "it is drained and then terminated, by scale-down %s", m.ActionID)
 	drained, failure, err := d.drainer.drain(ctx, m)
 	switch {
 	case err != nil:
@@ -223,6 +242,7 @@ func (d scaleDown) cancel(ctx context.Context, s *survey) error {
 
 func (d scaleDown) end(ctx context.Context, s *survey, kind, culprit, why string) error {
 	action := d.state.record.ScaleDownActionID
+	var kept []NodeRef
 	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {
 		m, started := d.state.record.Removal(id)
 		if !d.state.record.Targets(id) || m.Phase == PhaseTerminating {
@@ -234,6 +254,7 @@ func (d scaleDown) end(ctx context.Context, s *survey, kind, culprit, why string
 		if m.Node.Name == "" {
 			continue
 		}
+		kept = append(kept, m.Node)
 		if err := d.drainer.uncordon(ctx, m.Node, action); err != nil {
 			if lost(err) {
 				return err
@@ -250,8 +271,16 @@ func (d scaleDown) end(ctx context.Context, s *survey, kind, culprit, why string
 
 		Cancelled: kind == scaleDownCancelled,
 	})
-	if err == nil {
-		d.log.append(ctx, Event{Kind: kind, ActionID: action, Instance: culprit, Message: why})
+	if err != nil {
+		return err
 	}
-	return err
+	d.log.append(ctx, Event{Kind: kind, ActionID: action, Instance: culprit, Message: why})
+	for _, node := range kept {
+		if kind == scaleDownCancelled {
+			d.people.tell(ctx, node, NodeSpared, action, "it is kept: its scale-down is cancelled, because pods need it")
+		} else {
+			d.people.tell(ctx, node, NodeKept, action, "it is kept: its scale-down ended: %s", why)
+		}
+	}
+	return nil
 }

@@ -122,6 +122,8 @@ func undrainable(n *Node) string {
 	switch {
 	case !n.Ready:
 		return "node is not Ready"
+	case n.ToBeDeleted:
+		return "node is cordoned and marked as to be deleted"
 	case n.Unschedulable:
 		return "node is cordoned"
 	case n.Keep:

@@ -46,6 +46,9 @@ func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision
 		return err
 	}
 	u.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail) // the detail names the pool
+	for _, old := range d.Replaces {
+		u.people.tell(ctx, s.nodeOf(old), NodeReplaced, id, "a node that replaces it is launched; it goes once that is Ready and its pods fit: %s; %s", d.Reason, d.Detail)
+	}
 	return u.proceed(ctx, s, o.Readings)
 }
 
@@ -170,7 +173,7 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 // launched since the decision.
 func (u scaleUp) offerings(s *survey, subnets []Subnet, exhausted []Exhausted) []Offering {
 	policy, subnets := u.wanted(subnets)
-	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, u.now())
+	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, u.prices(), u.now())
 	order = slices.DeleteFunc(order, func(o Offering) bool { return !u.paysFor(o) })
 	if len(u.config.Policy.Pools) == 0 {
 		return order
@@ -201,6 +204,16 @@ func (u scaleUp) wanted(subnets []Subnet) (Policy, []Subnet) {
 		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(want.Zones, s.Zone) })
 	}
 	return p, subnets
+}
+
+// prices returns those by which the Spot types of the next ordinal are ordered, nil if these are any type: the settings' order is then
+// the operator's choice, and the cheapest of them would often be the smallest. Types that were chosen for pods all hold them.
+func (u scaleUp) prices() *Prices {
+	wanted, ordinal := u.state.record.ScaleUpWanted, len(u.state.record.ScaleUpInstanceIDs)
+	if ordinal >= len(wanted) || len(wanted[ordinal].Types) == 0 {
+		return nil
+	}
+	return u.state.record.Prices.Current(u.now())
 }
 
 // paysFor reports whether the next ordinal may be bought in an offering's market: that of a consolidation is cheaper in one alone.

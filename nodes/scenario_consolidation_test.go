@@ -19,12 +19,12 @@ func room(typ string) nodes.Resources {
 	return r
 }
 
-func (twoSizes) Price(typ string, _ nodes.Market) (float64, bool) {
+func (twoSizes) Price(typ string, _ nodes.Market, _ string) (float64, bool) {
 	return float64(room(typ).MilliCPU) / 1000, true
 }
 
 func (t twoSizes) Cheaper(q nodes.Question, below float64) (nodes.Replacement, bool) {
-	if usd, _ := t.Price("m", nodes.OnDemand); usd >= below {
+	if usd, _ := t.Price("m", nodes.OnDemand, ""); usd >= below {
 		return nodes.Replacement{}, false
 	}
 	others := []*nodes.Node{{NodeRef: nodes.NodeRef{Name: "new"}, Ready: true, Allocatable: room("m")}}
@@ -45,7 +45,16 @@ func consolidationScenarios() []scenario {
 		p.InstanceTypes = []string{"m"}
 	}
 	once := func(p *nodes.Policy) { replace(p); p.ConsolidatePerHour = 1 }
-	big := func(o *sim.Options) { o.WorkerType, o.Capacity = "big", room }
+	big := func(o *sim.Options) {
+		o.WorkerType, o.Capacity = "big", room
+		o.Price = func(typ string, m nodes.Market, _ string) (float64, bool) {
+			usd, sold := twoSizes{}.Price(typ, m, "")
+			if m == nodes.Spot {
+				usd /= 2
+			}
+			return usd, sold
+		}
+	}
 	pod := func(name string, cpu int64) sim.PodSpec {
 		return sim.PodSpec{Name: name, MilliCPU: cpu, Grace: 20 * time.Second}
 	}
@@ -98,6 +107,14 @@ func consolidationScenarios() []scenario {
 		},
 			events: []delivery{{at: 150 * time.Second, kind: nodes.Warning, instance: w2}}, want: both(atLeast(2), alive(false, w2))},
 	}
+	read := func(s *stage) string {
+		if p := s.Record().Prices; p == nil || p.OnDemand == nil || p.OnDemand.USD["m"] != 2 || p.Spot == nil || p.Spot.USD["b/m"] != 1 {
+			return fmt.Sprintf("the record has the prices %+v", p)
+		}
+		return ""
+	}
+	out = append(out, scenario{name: "a worker replaced by current prices", workers: "ab", policy: replace, setup: wide, length: minutes(10),
+		priced: true, want: both(atLeast(2), read), undone: replaced})
 	for i := range out {
 		out[i].appraiser = twoSizes{}
 		if out[i].policy != nil && out[i].workers == "ab" && out[i].name != "a worker whose pods fit nowhere else" {

@@ -62,7 +62,7 @@ func driftScenarios() []scenario {
 			pods(s)
 			s.SetBoots(sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true})
 		}},
-		{name: "expired workers", workers: "ab", policy: func(p *nodes.Policy) { on(p); p.Drift, p.ExpireAfter = false, 24*time.Hour }, setup: pods, length: minutes(14), stride: 3,
+		{name: "expired workers", workers: "ab", policy: func(p *nodes.Policy) { on(p); p.Drift, p.ExpireAfter = false, 24*time.Hour }, setup: pods, length: minutes(14),
 			want: both(atLeast(2), neverFewer(2)), undone: both(fleet(2), alive(false, w1, w2), upToDate("", 2))},
 		// What launches nothing takes nothing from the budget of one worker an hour.
 		{name: "a drifted worker whose replacement can't be had at first", workers: "ab", policy: once, length: minutes(30), stride: 3, want: atLeast(2),

@@ -28,9 +28,12 @@ type scenario struct {
 	// tolerated is what the general rest rule does not hold for.
 	region    func(*sim.Options)
 	appraiser nodes.Appraiser
+	priced    bool // the cloud is asked for prices
 	deaf      bool // workers can't be asked to hand over in time
-	nodeless  int  // instances without a node that nobody may touch
-	outage    bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
+	// responders: the cluster has EvictionRequests.
+	responders bool
+	nodeless   int  // instances without a node that nobody may touch
+	outage     bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.
@@ -294,6 +297,7 @@ func scenarios() []scenario {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
 		}},
+		{name: "a mark that no claim stands behind", workers: "aab", length: minutes(3), stride: 2, want: fleet(3), setup: func(s *stage) { s.MarkByHand(w1) }},
 		{name: "a drain that fails", workers: "aab", length: minutes(12), want: both(fleet(2), alive(true, w1)), setup: func(s *stage) {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "stuck", MilliCPU: 100, Stuck: true})

@@ -42,8 +42,9 @@ type Screener interface {
 
 // Appraiser knows what instances cost, and what would do for less.
 type Appraiser interface {
-	// Price returns what an hour of an instance type costs in a market, in USD; false if that is not known.
-	Price(instanceType string, m Market) (usd float64, known bool)
+	// Price returns what an hour of an instance type costs in a market and a zone, in USD; false if that is not known. Without a zone it
+	// is what it costs in any.
+	Price(instanceType string, m Market, zone string) (usd float64, known bool)
 	// Cheaper returns a node of any kind that costs less than below and that runs, beside the fleet of a question,
 	// all pods that it has pending; false if there is none. It alters nothing that it is given.
 	Cheaper(q Question, below float64) (Replacement, bool)

@@ -51,7 +51,7 @@ func (s *survey) worker(instanceID string) (Worker, bool) {
 // cordoned reports whether a node was seen cordoned, by a claim among others; false also if it was not seen.
 func (s *survey) cordoned(ref NodeRef, claim string) bool {
 	return slices.ContainsFunc(s.view.Nodes, func(n Node) bool {
-		return n.NodeRef == ref && n.Unschedulable && slices.Contains(n.Claims, claim)
+		return n.NodeRef == ref && n.Unschedulable && n.ToBeDeleted && slices.Contains(n.Claims, claim)
 	})
 }
 
@@ -210,7 +210,7 @@ func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 		v.screen(ctx, &o)
 	}
 	o.Faults = v.faults(ctx, s)
-	v.readMetrics(ctx, &o)
+	v.readMetrics(ctx, s, &o)
 	if v.config.WorkerPlane != nil && s.viewErr == nil {
 		v.readCosts(ctx, &o, s.view.Nodes)
 	}
@@ -218,8 +218,15 @@ func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 }
 
 // readMetrics reads the metrics. Readings that can't be had are missing, with the reason: no decision takes
-// them for zeros.
-func (v surveyor) readMetrics(ctx context.Context, o *Observation) {
+// them for zeros. With SIGNALS=kubernetes they are what the survey has shown of the pods.
+func (v surveyor) readMetrics(ctx context.Context, s *survey, o *Observation) {
+	if v.config.Policy.byAPI() {
+		o.Readings = ClusterReadings(o.Pending, v.now())
+		if s.viewErr != nil {
+			o.Readings.Pending = Missing(s.viewErr.Error())
+		}
+		return
+	}
 	err := v.calls.do(ctx, "reading metrics", func(ctx context.Context) (err error) {
 		o.Readings, err = v.config.Signals.Observe(ctx)
 		return err

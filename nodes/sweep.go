@@ -142,7 +142,8 @@ func deadSuspects(s *survey) (suspects []Node, unlisted []string) {
 }
 
 // uncordonAbandoned takes away cordons of ours that nothing stands behind: of a crash between a failed
-// drain's end and its uncordon, or one that arrived after its action had ended.
+// drain's end and its uncordon, or one that arrived after its action had ended. So it does with the mark of a node
+// to be deleted whose claims somebody has taken away.
 func (sw sweep) uncordonAbandoned(ctx context.Context, s *survey) error {
 	if s.fleetErr() != nil {
 		return nil
@@ -166,8 +167,24 @@ func (sw sweep) uncordonAbandoned(ctx context.Context, s *survey) error {
 			}
 			sw.log.report(ctx, "sweep.uncordoned", w.Instance.ID, "claim %s was abandoned", claim)
 		}
+		if w.Node.ToBeDeleted && len(w.Node.Claims) == 0 {
+			if err := sw.unmark(ctx, w); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// unmark takes the mark of a node to be deleted away. A claim that was added since the survey keeps it.
+func (sw sweep) unmark(ctx context.Context, w Worker) error {
+	err := sw.calls.do(ctx, "taking the mark off "+w.Node.Name, func(ctx context.Context) error {
+		return sw.config.Cluster.Uncordon(ctx, w.Node.NodeRef, "")
+	})
+	if err == nil {
+		sw.log.report(ctx, "sweep.uncordoned", w.Instance.ID, "it was marked as to be deleted, and no claim stood behind that")
+	}
+	return err
 }
 
 // abandoned reports whether nothing stands behind a cordon. It reads the interruptions again, because one may

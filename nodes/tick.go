@@ -14,8 +14,10 @@ type tick struct {
 	sweep         sweep
 	scaleUp       scaleUp
 	scaleDown     scaleDown
+	prices        priceReader
 
-	carried bool // an action was open when it decided
+	carried bool      // an action was open when it decided
+	decided *Snapshot // the last that asked for an action, or else the last; nil if it came to none
 }
 
 // newTick puts a tick's parts together, around one run that they share.
@@ -31,6 +33,7 @@ func newTick(c *Config) *tick {
 		sweep:         sweep{run: r, surveyor: v, drainer: d, launcher: l, removals: m, repair: repair{run: r, removals: m}},
 		scaleUp:       scaleUp{run: r, surveyor: v, launcher: l, removals: m},
 		scaleDown:     scaleDown{run: r, surveyor: v, drainer: d},
+		prices:        priceReader{run: r, surveyor: v},
 	}
 }
 
@@ -67,6 +70,8 @@ func (t *tick) do(ctx context.Context) (decision *Decision, held bool) {
 //  2. The sweep runs before a decision, so that nothing new begins beside what a crash has left.
 //  3. A decision is made, the open actions continue, and another begins if the decision says so and
 //     MAX_ACTIONS allows it.
+//  4. What was decided is shown in the cluster: nothing depends on it.
+//  5. Prices are read last: nothing waits for them.
 func (t *tick) underLease(ctx context.Context) *Decision {
 	s := t.surveyor.survey(ctx)
 	if s.recordErr != nil {
@@ -97,6 +102,13 @@ func (t *tick) underLease(ctx context.Context) *Decision {
 	if err != nil {
 		t.log.fail(ctx, "action", err)
 	}
+	if lost(err) {
+		return d
+	}
+	t.report(ctx)
+	if err := t.prices.do(ctx); err != nil {
+		t.log.fail(ctx, "prices", err)
+	}
 	return d
 }
 
@@ -121,14 +133,14 @@ func (t *tick) act(ctx context.Context, s *survey, o Observation) (*Decision, er
 	}
 
 	t.carried = t.state.record.ScalingInProgress
-	var told *Decision // the last that asked for an action, or else the last
+	var told *Decision
 	for {
 		// Also while an action is open, so that the event log has no gap in what was seen.
 		snap := t.decide(o, t.state.record)
 		d := &snap.Decision
 		t.log.appendData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", d.Action, d.Reason, d.Detail)}, snap)
 		if told == nil || d.Action != Noop || told.Action == Noop {
-			told = d
+			told, t.decided = d, &snap
 		}
 		again, err := round{tick: t, survey: s, observation: o, decision: d}.do(ctx)
 		if err != nil || !again || t.budget.spent(ctx) {
@@ -173,17 +185,17 @@ func (t *tick) decide(o Observation, r Record) Snapshot {
 func (t *tick) noted(s *survey, o Observation, fence int64) Note {
 	n := Note{Fence: fence, Now: t.now()}
 	in := newInputs(t.config.Policy, o, s.record, n.Now)
-	cpu := o.Readings.CPU
+	cpu, byAPI := o.Readings.CPU, t.config.Policy.byAPI()
 	if o.Readings.Pending.Known {
 		pending := in.pending > 0
 		n.Pending = &pending
-		if cpu.Known {
-			idle := !pending && cpu.Value <= t.config.Policy.CPUDown
+		if byAPI || cpu.Known { // by the API alone a cluster is idle while no pod waits: see quietGate
+			idle := !pending && (byAPI || cpu.Value <= t.config.Policy.CPUDown)
 			n.Idle = &idle
 		}
 	}
-	if cpu.Known {
-		high := cpu.Value >= t.config.Policy.CPUUp
+	if byAPI || cpu.Known { // an epoch from before the CPU's load was no longer read must not come back
+		high := !byAPI && cpu.Value >= t.config.Policy.CPUUp
 		n.CPUHigh = &high
 	}
 	if s.cloudErr == nil && s.viewErr == nil {

@@ -86,6 +86,14 @@ func brokenVariants() []brokenVariant {
 		{"a replacement of a drifted worker that nobody writes down", onStore(noIntent), "drifted workers", intentFirst},
 		{"drift whatever was begun within the hour", onStore(upBudgetUnseen), "drift within its budget", budgetKept},
 		{"another node for each try at a drifted worker", onStore(culpritForgotten), "a drifted worker whose drain fails", atRest},
+		{"an expired worker that is not drained", onCluster(clusterHooks{drain: drainLies}), "expired workers", drainedFirst},
+		{"an expired worker terminated without its mark", onStore(noMark), "expired workers", markedFirst},
+		{"a replacement of an expired worker that is not waited for", onCluster(clusterHooks{view: missingIsReady}), "expired workers", verifiedReady},
+		{"responders that nobody waits for", respondersUnwaited, "scale-down of a node whose pods respond", handedFirst},
+		{"pods evicted whose eviction nobody requested", respondersUnasked, "scale-down of a node whose pods respond", handedFirst},
+		{"a warning that waits for no responder", respondersUnwaited, "warning of a node whose pods respond", handedFirst},
+		{"requests for evictions that nobody takes back", requestsLeft, "a drain that fails, of a node whose pods respond", atRest},
+		{"pods taken to have waited long", onCluster(clusterHooks{view: waitedLong}), "pods that are gone before PENDING_UP_SEC, without Prometheus", asExpected},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -296,7 +304,7 @@ func outageIsEmpty(_ *stage, v nodes.View, err error) (nodes.View, error) {
 
 func cordonsUnseen(_ *stage, v nodes.View, err error) (nodes.View, error) {
 	for i := range v.Nodes {
-		v.Nodes[i].Unschedulable = false
+		v.Nodes[i].Unschedulable, v.Nodes[i].ToBeDeleted = false, false
 	}
 	return v, err
 }

@@ -1,11 +1,13 @@
 // Command muster-lambda is the node plane as an AWS Lambda function for the runtime provided.al2023. Its settings are the
-// environment's and those in its variable SETTINGS; docs/nodes/deploy.md says how it is set up.
+// environment's and those of the document that its variable SETTINGS holds or names; docs/nodes/deploy.md says how it is set up.
 //
-// Wrong settings end it before its first invocation, with one message that lists all of them and exit code 2.
+// Wrong settings end it before its first invocation, with one message that lists all of them and exit code 2. A document that can't be
+// read ends it with 1: Lambda tries again at the next invocation.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,21 +22,31 @@ import (
 )
 
 func main() {
-	h, err := newHandler(os.LookupEnv, os.Stdout)
+	h, err := newHandler(context.Background(), os.LookupEnv, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-lambda:", err)
-		os.Exit(2)
+		os.Exit(exitCode(err))
 	}
 	runtime.Start(h)
 }
 
+func exitCode(err error) int {
+	if errors.As(err, new(*connect.UnreadError)) {
+		return 1
+	}
+	return 2
+}
+
 // newHandler reads the settings and prepares what the first invocation opens.
-func newHandler(lookup setting.Lookup, log io.Writer) (*lambda.Handler, error) {
+func newHandler(ctx context.Context, lookup setting.Lookup, log io.Writer) (*lambda.Handler, error) {
 	var own []string
 	for _, i := range lambda.Settings() {
 		own = append(own, i.Env)
 	}
-	lookup, documentErr := connect.FunctionLookup(lookup, own...)
+	lookup, documentErr := connect.FunctionLookup(ctx, lookup, own...)
+	if errors.As(documentErr, new(*connect.UnreadError)) {
+		return nil, documentErr // what the document would set is not wrong for that
+	}
 	s, err := connect.Parse(lookup)
 	c, lambdaErr := lambda.ConfigFromEnv(lookup)
 	var tables error

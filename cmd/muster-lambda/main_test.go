@@ -28,6 +28,21 @@ import (
 
 const scheduled = `{"version":"0","id":"s","detail-type":"Scheduled Event","source":"aws.events","account":"123456789012","time":"2026-01-01T00:00:00Z","region":"local","resources":["arn:aws:events:local:123456789012:rule/muster"],"detail":{}}`
 
+// document is the settings that the function reads from SSM. The last two are the daemon's.
+const document = `
+PROMETHEUS_STEP_SEC: 1
+PROMETHEUS_RATE_SEC: 10
+CPU_UP_SEC: 5
+PENDING_UP_SEC: 4
+COOLDOWN_UP_SEC: 5
+MAX_WORKERS: 20
+PODS_PER_NODE: 1
+LAMBDA_MARGIN_SEC: 2
+CLUSTER: prod
+TICK_SEC: 30
+WORKERS_GROUP: defender
+`
+
 // region is everything that a function has around it, over the wire: AWS, the Kubernetes API with its CA and token in SSM, Prometheus,
 // DynamoDB tables. Its time runs as ours does.
 type region struct {
@@ -58,7 +73,9 @@ func open(t *testing.T) *region {
 	kube := httptest.NewTLSServer(r.kube)
 	prom := httptest.NewServer(prometheus)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: kube.Certificate().Raw}))
-	r.aws = awsapi.New(r.w, awsapi.Options{Parameters: map[string]string{"/muster/kube-token": "api-token", "/muster/kube-ca": ca}})
+	r.aws = awsapi.New(r.w, awsapi.Options{Parameters: map[string]string{
+		"/muster/kube-token": "api-token", "/muster/kube-ca": ca, "/muster/settings:3": document,
+	}})
 	api := httptest.NewServer(r.aws)
 	for _, s := range []*httptest.Server{kube, prom, api} {
 		t.Cleanup(s.Close)
@@ -83,8 +100,7 @@ func open(t *testing.T) *region {
 		"AWS_ENDPOINT_URL": api.URL, "AWS_ENDPOINT_URL_DYNAMODB": endpoint,
 		"LAUNCH_TEMPLATE": "lt-0a1b", "LAUNCH_TEMPLATE_VERSION": "7", "K3S_URL": "https://10.0.0.10:6443", "K3S_TOKEN_REF": "ssm:/muster/agent-token",
 		"KUBE_API_URL": kube.URL, "KUBE_CA_REF": "ssm:/muster/kube-ca", "KUBE_TOKEN_REF": "ssm:/muster/kube-token", "PROMETHEUS_URL": prom.URL,
-		"PROMETHEUS_STEP_SEC": "1", "PROMETHEUS_RATE_SEC": "10", "CPU_UP_SEC": "5", "PENDING_UP_SEC": "4", "COOLDOWN_UP_SEC": "5", "MAX_WORKERS": "20",
-		"PODS_PER_NODE": "1", "LAMBDA_MARGIN_SEC": "2",
+		"SETTINGS": "ssm:/muster/settings:3",
 	}
 	return r
 }
@@ -272,7 +288,7 @@ func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Tags: buildTags,
 		Own: []string{
-			"nodes", "nodes/connect", "nodes/fit", "nodes/lambda",
+			"nodes", "nodes/connect", "nodes/explain", "nodes/fit", "nodes/lambda",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo",
 			"setting", "internal/secret",
 		},

@@ -14,7 +14,7 @@ func TestSettingsDocument(t *testing.T) {
 		"KUBE_CA_REF": "ssm:/muster/kube-ca", "KUBE_TOKEN_REF": "ssm:/muster/kube-token", "PROMETHEUS_URL": "http://10.0.0.11:9090",
 	}
 	start := func(document string) error {
-		_, err := newHandler(func(name string) (string, bool) {
+		_, err := newHandler(t.Context(), func(name string) (string, bool) {
 			if name == "SETTINGS" {
 				return document, true
 			}

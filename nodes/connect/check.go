@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,9 +64,15 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 		if v, err := c.Versions(ctx); err == nil { // otherwise one of those has failed
 			out = append(out, checkK3sVersion(s.EC2, v))
 		}
+		if s.byAPI() {
+			out = append(out, c.CheckWatch(ctx)...)
+		}
 		return out, nil
 	})
 	part(3, "prometheus: open", "see to PROMETHEUS_URL and PROMETHEUS_CA_REF", func(ctx context.Context) ([]nodes.Check, error) {
+		if s.byAPI() {
+			return []nodes.Check{checkSignals(s)}, nil
+		}
 		p, err := openProm(ctx, s, o, cloud)
 		if err != nil {
 			return nil, err
@@ -91,10 +98,27 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 	return out
 }
 
+// checkSignals says what SIGNALS=kubernetes means with the other settings.
+func checkSignals(s Settings) nodes.Check {
+	out := nodes.Check{Name: "signals: by the Kubernetes API", OK: true, Detail: "Prometheus is not asked"}
+	if len(s.WithoutEffect) > 0 {
+		out.Detail += "; without effect: " + strings.Join(s.WithoutEffect, ", ")
+	}
+	if c := s.Policy.Consolidation; c != nodes.ConsolidationRemove && c != nodes.ConsolidationReplace {
+		out.OK = false
+		out.Detail += "; with CONSOLIDATION=off nothing takes workers away"
+		out.Fix = "set CONSOLIDATION to remove or replace, or SIGNALS=prometheus for the idle scale-down"
+	}
+	return out
+}
+
 // checkClocks compares this machine's clock with the Date that servers put on their answers, which is exact to a second. Which
 // answer it is does not matter.
 func checkClocks(ctx context.Context, s Settings, now func() time.Time) []nodes.Check {
-	urls := []struct{ name, url string }{{"Prometheus", s.Prom.URL}}
+	var urls []struct{ name, url string }
+	if !s.byAPI() {
+		urls = append(urls, struct{ name, url string }{"Prometheus", s.Prom.URL})
+	}
 	aws := s.EC2.Endpoints["sts"]
 	if aws == "" {
 		aws = s.EC2.Endpoints[""]

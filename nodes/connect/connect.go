@@ -23,8 +23,13 @@ type Settings struct {
 	Tables dynamo.Config
 	EC2    ec2.Config
 	Kube   kube.Config
-	Prom   prom.Config
+	Prom   prom.Config // unused with SIGNALS=kubernetes
+	// WithoutEffect are the settings that are set and mean nothing with SIGNALS=kubernetes.
+	WithoutEffect []string
 }
+
+// byAPI reports whether the node plane has no Prometheus.
+func (s Settings) byAPI() bool { return s.Policy.Signals == nodes.SignalsKubernetes }
 
 // Local is what is kept on this machine.
 type Local struct {
@@ -46,7 +51,7 @@ type AWS struct {
 // sdk are settings of the AWS SDK that the adapters read, too, so that they can be in a file and be given as flags.
 var sdk = []setting.Setting[AWS]{
 	setting.New("AWS_REGION", "", "region; default as the AWS SDK finds it", setting.Text(func(a *AWS) *string { return &a.Region })),
-	setting.New("AWS_ENDPOINT_URL", "", "URL of all AWS services, instead of AWS's own; _EC2, _SSM, _SECRETS_MANAGER, _SQS, _STS and _DYNAMODB after it name one service's",
+	setting.New("AWS_ENDPOINT_URL", "", "URL of all AWS services, instead of AWS's own; _EC2, _PRICING, _SSM, _SECRETS_MANAGER, _SQS, _STS and _DYNAMODB after it name one service's",
 		setting.URL(func(a *AWS) *string { return &a.Endpoint })),
 	setting.New("AWS_ENDPOINT_URL_DYNAMODB", "", "URL of DynamoDB", setting.URL(func(a *AWS) *string { return &a.Endpoint })),
 }
@@ -61,7 +66,7 @@ type Group struct {
 // depend on.
 func Groups() []Group {
 	endpoints := setting.Describe(sdk)
-	for _, service := range []string{"EC2", "SSM", "SECRETS_MANAGER", "SQS", "STS"} {
+	for _, service := range []string{"EC2", "PRICING", "SSM", "SECRETS_MANAGER", "SQS", "STS"} {
 		endpoints = append(endpoints, setting.Info{Env: "AWS_ENDPOINT_URL_" + service, Meaning: "URL of this service"})
 	}
 	return []Group{
@@ -98,8 +103,24 @@ func Parse(lookup setting.Lookup) (Settings, error) {
 	var errs [3]error
 	s.EC2, errs[0] = ec2.ConfigFromEnv(lookup)
 	s.Kube, errs[1] = kube.ConfigFromEnv(lookup)
-	s.Prom, errs[2] = prom.ConfigFromEnv(lookup)
+	if s.byAPI() {
+		s.WithoutEffect = withoutEffect(lookup)
+	} else {
+		s.Prom, errs[2] = prom.ConfigFromEnv(lookup)
+	}
 	return s, setting.Join(storeErr, errs[0], errs[1], errs[2])
+}
+
+// withoutEffect lists the settings that are set although only what is read of Prometheus gives them a meaning.
+func withoutEffect(lookup setting.Lookup) []string {
+	names := nodes.WithoutEffect()
+	for _, i := range prom.Settings() {
+		names = append(names, i.Env)
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		v, _ := lookup(name)
+		return v == ""
+	})
 }
 
 // ParseStore reads the policy and what openStores needs, for those who neither launch nor drain.

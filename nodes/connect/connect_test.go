@@ -127,6 +127,61 @@ func TestOpeningMakesNoRequest(t *testing.T) {
 	}
 }
 
+// TestWithoutPrometheus: with SIGNALS=kubernetes no setting of Prometheus is needed, and what is set of it is told.
+func TestWithoutPrometheus(t *testing.T) {
+	without := func(t *testing.T, more map[string]string) Settings {
+		t.Helper()
+		kv := complete(t)
+		delete(kv, "PROMETHEUS_URL")
+		kv["SIGNALS"] = "kubernetes"
+		for k, v := range more {
+			kv[k] = v
+		}
+		s, err := Parse(env(kv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	t.Run("it is opened with a watch and without Signals", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		writeFile(t, file, "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\nusers: [{name: x, user: {}}]\n")
+		p, err := Open(t.Context(), without(t, map[string]string{"KUBECONFIG": file}), Options{Local: sqliteFile{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Close() }()
+		if p.Config.Signals != nil || p.Watch == nil || len(p.WithoutEffect) > 0 {
+			t.Errorf("%+v", p)
+		}
+	})
+	t.Run("doctor asks nothing of Prometheus", func(t *testing.T) {
+		asked := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("Prometheus was asked for %s", r.URL) }))
+		defer asked.Close()
+		checks := Check(t.Context(), without(t, map[string]string{"PROMETHEUS_URL": asked.URL, "CPU_UP": "0.8", "QUERY_CPU": ""}), Options{Local: sqliteFile{}})
+		found := 0
+		for _, c := range checks {
+			if strings.HasPrefix(c.Name, "prometheus") {
+				t.Errorf("%+v", c)
+			}
+			if strings.HasPrefix(c.Name, "signals") {
+				found++
+				if !c.OK || !strings.HasSuffix(c.Detail, "without effect: CPU_UP, PROMETHEUS_URL") {
+					t.Errorf("%+v", c)
+				}
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d checks of the signals", found)
+		}
+	})
+	t.Run("doctor says that nothing shrinks", func(t *testing.T) {
+		if c := checkSignals(without(t, map[string]string{"CONSOLIDATION": "off"})); c.OK || c.Fix == "" {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 // settingsOf returns complete settings by which AWS and Prometheus are a server.
 func settingsOf(t *testing.T, server *httptest.Server) Settings {
 	t.Helper()

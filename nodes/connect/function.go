@@ -1,7 +1,7 @@
 package connect
 
 import (
-	"errors"
+	"context"
 	"maps"
 	"slices"
 
@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/setting"
 )
 
-// SettingsVar is the environment variable by which a function gets settings that have no variable of their own: one YAML or JSON mapping,
-// as in a settings file. A function's environment is limited to 4 KB, and a stack's parameters to 200.
+// SettingsVar is the environment variable with settings that have no variable of their own: one YAML or JSON mapping, as in a settings
+// file, or ssm:NAME, the parameter of SSM that holds it. A function's environment is limited to 4 KB, and a stack's parameters to 200.
 const SettingsVar = "SETTINGS"
 
 // notForFunctions are settings that a function can't use, and why.
@@ -23,32 +23,35 @@ var notForFunctions = map[string]string{
 	"SUBNET_TAG":         "the stack's policy permits launches into SUBNET_IDS only",
 }
 
-// FunctionLookup finds the settings of a function: in the environment, and for all others in its variable SETTINGS. own are the names of
-// settings besides those of Groups. The error is a *setting.Error that lists the names in SETTINGS that there are none of, that a
-// function can't use, and that the environment sets already.
-func FunctionLookup(env setting.Lookup, own ...string) (setting.Lookup, error) {
-	text, _ := env(SettingsVar)
-	if text == "" {
-		return env, nil
-	}
-	values, err := parseFile([]byte(text), append(Known(Groups()), own...))
-	var wrong *setting.Error
-	switch {
-	case errors.As(err, &wrong):
+// daemons are settings of a kept document that mean nothing to a function, which has neither disk nor queue.
+var daemons = []string{"DIR", "INTERRUPTION_QUEUE", "KUBECONFIG"}
+
+// FunctionLookup finds the settings of a function: in the environment, and for all others in the document of its variable SETTINGS. own are
+// the names of settings besides those of Groups. The error lists the names in the document that there are none of, that a function can't
+// use, and that the environment sets to another value: the daemon and people may read the same document, so it may repeat a value. It is
+// an *UnreadError if the document could not be read.
+func FunctionLookup(ctx context.Context, env setting.Lookup, own ...string) (setting.Lookup, error) {
+	d, err := DocumentFromEnv(ctx, env, slices.Concat(Known(Groups()), own))
+	if err != nil || len(d.Values) == 0 {
 		return env, err
-	case err != nil: // without the value: it may hold what should not be there
-		return env, setting.Problems([]setting.Problem{{Setting: SettingsVar, Fix: "write one mapping, for example {CPU_UP: 0.8, DRAIN_LOCAL_STORAGE: evict}: " + err.Error()}}, nil)
 	}
-	var problems []setting.Problem
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if why := notForFunctions[name]; why != "" {
-			problems = append(problems, setting.Problem{Setting: name, Fix: "leave it out of " + SettingsVar + ": " + why})
-		} else if v, ok := env(name); ok && v != "" {
-			problems = append(problems, setting.Problem{Setting: name, Fix: "leave it out of " + SettingsVar + ": the function's environment sets it, by a parameter of the stack"})
+	if d.Kept() { // the daemon may read it as well
+		for _, name := range slices.Concat(daemons, OtherForms) {
+			if !slices.Contains(own, name) {
+				delete(d.Values, name)
+			}
 		}
 	}
-	problems = append(problems, poolsOfFunctions(values)...)
-	return Sources{Env: env, File: values, FileName: SettingsVar}.Lookup, setting.Problems(problems, nil)
+	var problems []setting.Problem
+	for _, name := range slices.Sorted(maps.Keys(d.Values)) {
+		if why := notForFunctions[name]; why != "" {
+			problems = append(problems, setting.Problem{Setting: name, Fix: "leave it out of " + d.Name + ": " + why})
+		} else if v, ok := env(name); ok && v != "" && v != d.Values[name] {
+			problems = append(problems, setting.Problem{Setting: name, Fix: "leave it out of " + d.Name + ": the function's environment sets another value, by a parameter of the stack"})
+		}
+	}
+	problems = append(problems, poolsOfFunctions(d.Values)...)
+	return Sources{Env: env, File: d.Values, FileName: d.Name}.Lookup, setting.Problems(problems, nil)
 }
 
 // poolsOfFunctions are the problems of pools that a function may not launch: the stack's policy permits one launch template.

@@ -24,7 +24,7 @@ func TestFunctionLookup(t *testing.T) {
 		"no mapping":                  {"a secret", "SETTINGS", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lookup, err := FunctionLookup(func(n string) (string, bool) {
+			lookup, err := FunctionLookup(t.Context(), func(n string) (string, bool) {
 				if n == SettingsVar {
 					return c.document, c.document != ""
 				}

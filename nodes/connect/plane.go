@@ -21,6 +21,10 @@ type Plane struct {
 
 	// Poll brings interruption events until ctx ends.
 	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
+	// Watch finds pods that become unschedulable until ctx or the watch ends; nil unless SIGNALS=kubernetes.
+	Watch func(ctx context.Context, found func(since time.Time)) error
+	// WithoutEffect are settings that mean nothing with SIGNALS=kubernetes.
+	WithoutEffect []string
 	// Price returns what an instance costs an hour, in US dollars, by the table of instance types.
 	Price func(instanceType string, market nodes.Market, zone string) (float64, bool)
 	// TokenExpires returns when the token of the Kubernetes API expires, zero if it never does.
@@ -57,11 +61,20 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 	if err != nil {
 		return err
 	}
-	signals, err := openProm(ctx, s, o, cloud)
-	if err != nil {
-		return err
+	if s.byAPI() {
+		p.Watch, p.WithoutEffect = cluster.WatchPending, s.WithoutEffect
+	} else {
+		signals, err := openProm(ctx, s, o, cloud)
+		if err != nil {
+			return err
+		}
+		p.Config.Signals = signals
 	}
-	p.Config.Cloud, p.Config.Cluster, p.Config.Signals = cloud, cluster, signals
+	p.Config.Cloud, p.Config.Cluster = cloud, cluster
+	if s.EC2.Prices == ec2.PricesAWS {
+		p.Config.Pricer = cloud
+	}
+	p.Config.EvictionRequester = cluster
 	p.TokenExpires, p.Replicas = cluster.TokenExpires, cluster.Replicas
 	var ds Deciders
 	d, err := ds.For(s.Policy)
@@ -74,6 +87,7 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 	}
 	p.Config.Sizer, p.Config.Fitter, p.Config.Screener = d.Sizer, d.Fitter, f
 	p.Config.Appraiser = f
+	p.Config.Reporter = Reporter{Cluster: cluster, Decider: d}
 	p.Price = price(ds.catalogs[s.Policy.InstanceTable])
 	if s.EC2.Queue == "" {
 		return nil

@@ -137,13 +137,13 @@ func TestSchemaAndReaderAgree(t *testing.T) {
 func TestPoolsOfAFunction(t *testing.T) {
 	kv := complete(t)
 	kv["SETTINGS"] = "{SIZING: fit, POOLS: [{name: general, weight: 2}, {name: own, launch: {template: lt-9, templateVersion: 1}}]}"
-	_, err := FunctionLookup(env(kv))
+	_, err := FunctionLookup(t.Context(), env(kv))
 	var all *setting.Error
 	if !errors.As(err, &all) || len(all.Problems) != 1 || all.Problems[0].Setting != "POOLS[own].launch.template" {
 		t.Errorf("got %v", err)
 	}
 	kv["SETTINGS"] = "{SIZING: fit, POOLS: [{name: general, weight: 2}]}"
-	lookup, err := FunctionLookup(env(kv))
+	lookup, err := FunctionLookup(t.Context(), env(kv))
 	if err != nil {
 		t.Fatal(err)
 	}

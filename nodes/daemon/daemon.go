@@ -30,6 +30,9 @@ type Options struct {
 	// handle returns an error is to be brought again. nil: there is no such queue, and what is interrupted is noticed when it has
 	// gone.
 	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
+	// Watch calls found for each pod that becomes unschedulable, with the time since when, until ctx or the watch ends; then it is called
+	// again. A tick begins when such a pod has waited for PENDING_UP_SEC, within a second or two. nil: ticks go by the schedule alone.
+	Watch func(ctx context.Context, found func(since time.Time)) error
 	// Ticked is called when a tick has ended, with its error. nil: nobody is told.
 	Ticked func(ctx context.Context, err error)
 	// Follow keeps the workers informed until ctx ends. nil: there is nothing to tell them.
@@ -48,7 +51,9 @@ type Daemon struct {
 	r       *nodes.Reconciler
 	Metrics *Metrics
 
-	stopping atomic.Bool
+	stopping   atomic.Bool
+	alarm      *alarm
+	pendingFor time.Duration // PENDING_UP_SEC
 
 	mu     sync.Mutex
 	health health
@@ -80,7 +85,7 @@ func New(c nodes.Config, o Options) (*Daemon, error) {
 	if c.Clock == nil {
 		c.Clock = nodes.SystemClock{}
 	}
-	d := &Daemon{o: o, clock: c.Clock, store: c.Store, Metrics: newMetrics(c, o.Price)}
+	d := &Daemon{o: o, clock: c.Clock, store: c.Store, Metrics: newMetrics(c, o.Price), alarm: newAlarm(), pendingFor: c.Policy.PendingUpFor}
 	c = watched(c, d.Metrics, d.happened)
 	c.Stopping = d.stopping.Load
 	var err error
@@ -116,10 +121,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if d.o.Watch != nil {
+		wg.Go(func() { d.watch(ctx) })
+	}
 	for ctx.Err() == nil {
-		next := d.clock.Now().Add(d.interval())
+		began := d.clock.Now()
+		next := began.Add(d.interval())
+		d.alarm.pass(began)
 		d.tick(work)
-		_ = d.clock.Sleep(ctx, max(next.Sub(d.clock.Now()), 0)) // its error is ctx's
+		d.wait(ctx, next, began, d.clock.Now())
 	}
 	d.stopping.Store(true) // what AfterFunc runs may come later than the end of that sleep
 	wg.Wait()
@@ -227,7 +237,7 @@ func (d *Daemon) happened(e nodes.Event) {
 		return // the tick's line tells it
 	case "scaleUp.waiting", "lease.held":
 		level = slog.LevelDebug
-	case "template.differs", "repair.begun", "repair.held":
+	case "template.differs", "repair.begun", "repair.held", "report.failed":
 		level = slog.LevelWarn
 	}
 	d.o.Log.Log(context.Background(), level, e.Kind, given("tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", secret.Redact(e.Message))...)

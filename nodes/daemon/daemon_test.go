@@ -115,6 +115,37 @@ func TestAPauseHidesNoMissingMetrics(t *testing.T) {
 	})
 }
 
+// spotPricer is a cloud in which Spot costs the same everywhere, and which tells no On-Demand price.
+type spotPricer float64
+
+func (spotPricer) OnDemandPrices(context.Context, []string) (map[string]float64, error) {
+	return nil, errors.New("denied")
+}
+
+func (p spotPricer) SpotPrices(_ context.Context, types, zones []string) (map[string]map[string]float64, error) {
+	out := map[string]map[string]float64{}
+	for _, z := range zones {
+		out[z] = map[string]float64{}
+		for _, name := range types {
+			out[z][name] = float64(p)
+		}
+	}
+	return out, nil
+}
+
+func TestTheCostIsThatOfCurrentPrices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := func(string, nodes.Market, string) (float64, bool) { return 0.1, true }
+		s := start(t, daemon.Options{Price: table}, func(c *nodes.Config) { c.Pricer = spotPricer(0.25) })
+		s.simulator.SetLoad(0.5)
+		time.Sleep(90 * time.Second)
+		if _, body := s.page("/metrics"); !strings.Contains(body, `muster_nodes_cost_dollars_per_hour{market="spot"} 0.5`) {
+			t.Errorf("two workers at 0.25 USD each:\n%s", body)
+		}
+		s.end(t)
+	})
+}
+
 func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prices := func(_ string, m nodes.Market, _ string) (float64, bool) { return 0.1, m == nodes.Spot }

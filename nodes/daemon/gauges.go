@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ type gauges struct {
 func (g gauges) collect() {
 	g.gauge("min_workers", "MIN_WORKERS.", float64(g.policy.MinWorkers))
 	g.gauge("max_workers", "MAX_WORKERS.", float64(g.policy.MaxWorkers))
+	source := cmp.Or(g.policy.Signals, nodes.SignalsPrometheus)
+	g.gauge("signals", "Where pending pods and load are read, as SIGNALS says: prometheus or kubernetes, which has no CPU.", 1, "source", string(source))
 	if at := g.seen.lastTick; !at.IsZero() {
 		g.gauge("last_tick_timestamp_seconds", "When the last tick ended, as a Unix time.", unix(at))
 	}
@@ -182,7 +185,13 @@ func (g gauges) collectPools() {
 	}
 }
 
+// priceOf goes by what decisions go by: the cloud's prices, and the table for what they lack.
 func (g gauges) priceOf(in nodes.Instance) (float64, bool) {
+	if g.seen.record != nil {
+		if usd, known := g.seen.record.Prices.Current(g.now).Of(in.Type, in.Market, in.Zone); known {
+			return usd, true
+		}
+	}
 	if g.price == nil {
 		return 0, false
 	}

@@ -104,8 +104,13 @@ type cluster struct {
 
 func (c cluster) View(ctx context.Context) (nodes.View, error) {
 	v, err := timed(c.m, "cluster.View", func() (nodes.View, error) { return c.Cluster.View(ctx) })
+	var readings nodes.Readings // what could not be read is missing
 	if err == nil {
 		c.m.seen.cluster(v.Nodes)
+		readings = nodes.ClusterReadings(v.Pending, c.m.clock.Now())
+	}
+	if c.m.policy.Signals == nodes.SignalsKubernetes {
+		c.m.seen.observed(readings)
 	}
 	return v, err
 }

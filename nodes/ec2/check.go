@@ -27,6 +27,7 @@ func (c *Cloud) Check(ctx context.Context) []nodes.Check {
 	for _, pool := range c.c.Pools {
 		k.pool(pool, subnets)
 	}
+	k.prices(subnets)
 	k.onWorker(workers)
 	if len(c.c.Pools) == 0 {
 		k.join()

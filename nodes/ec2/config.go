@@ -44,6 +44,8 @@ type Config struct {
 	UserData string // UserDataK3s, UserDataTemplate or a reference: ssm:NAME:VERSION, secretsmanager:NAME#VERSION
 	Join     Join   // with UserDataK3s
 
+	Prices string // PricesTable or PricesAWS; "": PricesTable
+
 	Queue string // URL of the SQS queue with interruption events; "": none is polled
 
 	Pools []nodes.Pool // kinds of nodes, each with launch settings of its own; none: one kind, by the settings above
@@ -54,7 +56,7 @@ type Config struct {
 	policy nodes.Policy // what pools leave to the settings
 
 	Region    string            // "": as the SDK finds it
-	Endpoints map[string]string // URL by service (ec2, ssm, secretsmanager, sqs, sts; "" for all); nil: AWS's
+	Endpoints map[string]string // URL by service (ec2, pricing, ssm, secretsmanager, sqs, sts; "" for all); nil: AWS's
 }
 
 // Where an instance's user data comes from.
@@ -64,7 +66,7 @@ const (
 )
 
 // Settings lists the settings of this package. CLUSTER, INSTANCE_TYPES and SPOT are nodes' and read as well; so are the SDK's own
-// AWS_REGION, AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_EC2, _SSM, _SECRETS_MANAGER, _SQS and _STS.
+// AWS_REGION, AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_EC2, _PRICING, _SSM, _SECRETS_MANAGER, _SQS and _STS.
 func Settings() []setting.Info { return setting.Describe(settings) }
 
 var settings = []setting.Setting[Config]{
@@ -82,6 +84,7 @@ var settings = []setting.Setting[Config]{
 	setting.New("K3S_TOKEN_REF", "", "where nodes read the agent token at boot: ssm:NAME or secretsmanager:NAME", setting.Text(func(c *Config) *string { return &c.Join.TokenRef })),
 	setting.New("K3S_VERSION", "", "K3s version to install, for example v1.36.3+k3s1; default what the image has, else the stable channel", setting.Text(func(c *Config) *string { return &c.Join.Version })),
 	setting.New("K3S_AGENT_ARGS", "", "more arguments of `k3s agent`", setting.Text(func(c *Config) *string { return &c.Join.Args })),
+	setting.New("PRICES", PricesTable, "aws: current prices, On-Demand by the AWS Price List, Spot by zone; table: INSTANCE_TABLE alone", setting.Text(func(c *Config) *string { return &c.Prices })),
 	setting.New("INTERRUPTION_QUEUE", "", "URL of the SQS queue with interruption events, for the daemon", setting.URL(func(c *Config) *string { return &c.Queue })),
 }
 
@@ -102,11 +105,18 @@ func tag(f func(*Config) *Tag) func(*Config, string) error {
 // ConfigFromEnv reads the configuration from the environment that lookup stands for. The error is a *setting.Error that lists
 // every wrong setting at once.
 func ConfigFromEnv(lookup setting.Lookup) (Config, error) {
-	var c Config
+	c := connectionFromEnv(lookup)
 	policy, _ := nodes.PolicyFromEnv(lookup) // what is wrong with it, nodes reports
 	c.Cluster, c.InstanceTypes, c.Spot = policy.Cluster, policy.InstanceTypes, policy.Spot
 	c.Join.Labels, c.Join.Taints = extras(policy)
 	c.Pools, c.policy = policy.Pools, policy
+	err := setting.Parse(&c, settings, lookup, Config.problems)
+	return c, err
+}
+
+// connectionFromEnv reads what clients of AWS are made of.
+func connectionFromEnv(lookup setting.Lookup) Config {
+	var c Config
 	c.Region, _ = lookup("AWS_REGION")
 	for service, env := range endpointEnvs {
 		if v, ok := lookup(env); ok && v != "" {
@@ -116,14 +126,13 @@ func ConfigFromEnv(lookup setting.Lookup) (Config, error) {
 			c.Endpoints[service] = v
 		}
 	}
-	err := setting.Parse(&c, settings, lookup, Config.problems)
-	return c, err
+	return c
 }
 
 // endpointEnvs are the SDK's variables for other endpoints than AWS's, by service.
 var endpointEnvs = map[string]string{
 	"": "AWS_ENDPOINT_URL", "ec2": "AWS_ENDPOINT_URL_EC2", "ssm": "AWS_ENDPOINT_URL_SSM", "sqs": "AWS_ENDPOINT_URL_SQS",
-	"sts": "AWS_ENDPOINT_URL_STS", "secretsmanager": "AWS_ENDPOINT_URL_SECRETS_MANAGER",
+	"sts": "AWS_ENDPOINT_URL_STS", "pricing": "AWS_ENDPOINT_URL_PRICING", "secretsmanager": "AWS_ENDPOINT_URL_SECRETS_MANAGER",
 }
 
 // Validate returns nil or a *setting.Error that lists everything that is wrong with c, each with its fix.
@@ -149,6 +158,7 @@ func (c Config) problems() []setting.Problem {
 		check(subnetID.MatchString(id), "SUBNET_IDS", id, "write subnet IDs separated by commas, for example subnet-0a1b2c3d4e5f60718")
 	}
 	check(len(c.SubnetIDs) == 0 || c.SubnetTag.Key == "", "SUBNET_TAG", c.SubnetTag.String(), "set SUBNET_IDS or SUBNET_TAG, not both")
+	check(c.Prices == "" || c.Prices == PricesTable || c.Prices == PricesAWS, "PRICES", c.Prices, "write aws, or table for the table of instance types alone")
 	out = append(out, c.launchProblems()...)
 	if c.Queue != "" {
 		u, err := url.Parse(c.Queue)

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/muster-dev/muster/nodes"
@@ -23,6 +22,8 @@ type API struct {
 	Parameters Parameters // nil: ssm references can't be read
 	Secrets    Secrets    // nil: secretsmanager references can't be read
 	Identity   Identity   // nil: Check doesn't tell whose credentials are used
+	Pricing    Pricing    // nil: On-Demand prices can't be read
+	Region     string     // whose prices are asked for
 }
 
 // EC2 is what a Cloud needs of EC2; *ec2.Client has it. A client must be made with Options, which see to deadlines, retries and
@@ -35,6 +36,7 @@ type EC2 interface {
 	GetConsoleOutput(context.Context, *ec2.GetConsoleOutputInput, ...func(*ec2.Options)) (*ec2.GetConsoleOutputOutput, error)
 	DescribeInstanceTypes(context.Context, *ec2.DescribeInstanceTypesInput, ...func(*ec2.Options)) (*ec2.DescribeInstanceTypesOutput, error)
 	DescribeLaunchTemplateVersions(context.Context, *ec2.DescribeLaunchTemplateVersionsInput, ...func(*ec2.Options)) (*ec2.DescribeLaunchTemplateVersionsOutput, error)
+	DescribeSpotPriceHistory(context.Context, *ec2.DescribeSpotPriceHistoryInput, ...func(*ec2.Options)) (*ec2.DescribeSpotPriceHistoryOutput, error)
 	DescribeImages(context.Context, *ec2.DescribeImagesInput, ...func(*ec2.Options)) (*ec2.DescribeImagesOutput, error)
 }
 
@@ -284,15 +286,8 @@ func (c *Cloud) Fetch(ctx context.Context, ref Ref) (string, error) {
 func (c *Cloud) fetch(ctx context.Context, ref Ref) (string, error) {
 	switch {
 	case ref.Service == "ssm" && c.api.Parameters != nil:
-		name := ref.Name
-		if ref.Version != "" {
-			name += ":" + ref.Version
-		}
-		out, err := c.api.Parameters.GetParameter(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: aws.Bool(true)})
-		if err != nil || out.Parameter == nil {
-			return "", err
-		}
-		return aws.ToString(out.Parameter.Value), nil
+		p, err := getParameter(ctx, c.api.Parameters, ref)
+		return aws.ToString(p.Value), err
 	case ref.Service == "secretsmanager" && c.api.Secrets != nil:
 		in := &secretsmanager.GetSecretValueInput{SecretId: &ref.Name}
 		if ref.Version != "" {

@@ -127,6 +127,8 @@ var fixes = map[string]string{
 	"AuthFailure":                                       "check the credentials and the machine's clock",
 	"RequestExpired":                                    "check the machine's clock",
 	"ExpiredToken":                                      "renew the credentials",
+	"ParameterNotFound":                                 "correct the name and the region, or create the parameter",
+	"ParameterVersionNotFound":                          "correct the version after the name",
 	"OptInRequired":                                     "enable the region for the account",
 	"InvalidAMIID.NotFound":                             "set AMI_ID to an image of this region",
 	"InvalidSubnetID.NotFound":                          "correct SUBNET_IDS",

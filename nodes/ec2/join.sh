@@ -111,7 +111,7 @@ fi
 # installer, which waits for the agent, does that. It ends when the kubelet answers, or after ten minutes.
 agent_log() {
 	if [ -d /run/systemd/system ]; then
-		journalctl -u k3s-agent -o cat -n 50 --no-pager
+		journalctl _SYSTEMD_UNIT=k3s-agent.service -o cat -n 50 --no-pager # without what systemd says of the unit
 	else
 		tail -n 50 /var/log/k3s-agent.log # on Alpine
 	fi

@@ -106,6 +106,12 @@ func everyCall(t *testing.T, r *region, p *recorder) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := cloud.OnDemandPrices(ctx, []string{"m5.large", "t3.large"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cloud.SpotPrices(ctx, []string{"m5.large"}, []string{"a", "b"}); err != nil {
+			t.Fatal(err)
+		}
 		cloud.Check(ctx) // of what it finds in this region nothing matters here
 		_, err = cloud.Lookup(ctx, []string{id})
 		if err != nil {
@@ -123,6 +129,11 @@ func everyCall(t *testing.T, r *region, p *recorder) {
 				t.Fatal(err)
 			}
 			_, _ = cloud.Fetch(ctx, ref) // there is none; what was asked matters
+		}
+		there := map[string]string{"AWS_REGION": "x-1", "AWS_ENDPOINT_URL_SSM": r.url}
+		for _, version := range []string{"", "7"} {
+			ref := ec2.Ref{Service: "ssm", Name: "/muster/prod/settings", Version: version}
+			_, _ = ec2.ReadParameter(ctx, func(env string) (string, bool) { v, ok := there[env]; return v, ok }, ref)
 		}
 		if err := cloud.Terminate(ctx, id); err != nil {
 			t.Fatal(err)
@@ -162,6 +173,8 @@ func TestRequestsMatchAWSsModel(t *testing.T) {
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	r.url = server.URL
+	t.Setenv("AWS_ACCESS_KEY_ID", "local") // for what makes its client itself
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "local")
 	everyCall(t, r, p)
 
 	validated := map[string]int{}
@@ -173,7 +186,7 @@ func TestRequestsMatchAWSsModel(t *testing.T) {
 	}
 	for service, api := range map[string]reflect.Type{
 		"ec2": reflect.TypeFor[ec2.EC2](), "ssm": reflect.TypeFor[ec2.Parameters](), "secretsmanager": reflect.TypeFor[ec2.Secrets](),
-		"sts": reflect.TypeFor[ec2.Identity](), "sqs": reflect.TypeFor[ec2.SQS](),
+		"sts": reflect.TypeFor[ec2.Identity](), "sqs": reflect.TypeFor[ec2.SQS](), "pricing": reflect.TypeFor[ec2.Pricing](),
 	} {
 		for i := range api.NumMethod() {
 			if name := service + ":" + api.Method(i).Name; validated[name] == 0 {

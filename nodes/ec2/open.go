@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
@@ -44,12 +45,17 @@ func Open(ctx context.Context, c Config) (*Cloud, error) {
 	identity := sync.OnceValue(func() *sts.Client {
 		return sts.NewFromConfig(cfg, func(o *sts.Options) { o.BaseEndpoint = endpoint(c, "sts", o.BaseEndpoint) })
 	})
+	prices := sync.OnceValue(func() *pricing.Client {
+		return pricing.NewFromConfig(cfg, func(o *pricing.Options) {
+			o.Region, o.BaseEndpoint = pricingRegion(cfg.Region), endpoint(c, "pricing", o.BaseEndpoint)
+		})
+	})
 	api := API{
 		EC2: ec2.NewFromConfig(cfg, func(o *ec2.Options) {
 			o.BaseEndpoint = endpoint(c, "ec2", o.BaseEndpoint)
 			Options(o)
 		}),
-		Parameters: lazyParameters{parameters}, Secrets: lazySecrets{secrets}, Identity: lazyIdentity{identity},
+		Parameters: lazyParameters{parameters}, Secrets: lazySecrets{secrets}, Identity: lazyIdentity{identity}, Pricing: lazyPricing{prices}, Region: cfg.Region,
 	}
 	return New(api, c)
 }
@@ -97,6 +103,7 @@ type (
 		get func() *secretsmanager.Client
 	}
 	lazyIdentity struct{ get func() *sts.Client }
+	lazyPricing  struct{ get func() *pricing.Client }
 )
 
 func (l lazyParameters) GetParameter(ctx context.Context, in *ssm.GetParameterInput, o ...func(*ssm.Options)) (*ssm.GetParameterOutput, error) {
@@ -109,6 +116,10 @@ func (l lazySecrets) GetSecretValue(ctx context.Context, in *secretsmanager.GetS
 
 func (l lazyIdentity) GetCallerIdentity(ctx context.Context, in *sts.GetCallerIdentityInput, o ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error) {
 	return l.get().GetCallerIdentity(ctx, in, o...)
+}
+
+func (l lazyPricing) GetProducts(ctx context.Context, in *pricing.GetProductsInput, o ...func(*pricing.Options)) (*pricing.GetProductsOutput, error) {
+	return l.get().GetProducts(ctx, in, o...)
 }
 
 // ---- retries, deadlines, replies

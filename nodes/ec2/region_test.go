@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
@@ -76,7 +77,7 @@ func (r *region) client(t *testing.T, c ec2.Config) (*ec2.Cloud, *sqs.Client) {
 	}
 	cloud, err := ec2.New(ec2.API{
 		EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg),
-		Identity: sts.NewFromConfig(cfg),
+		Identity: sts.NewFromConfig(cfg), Pricing: pricing.NewFromConfig(cfg), Region: cfg.Region,
 	}, c)
 	if err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func TestTheCallsThatAreReallyMade(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Written by `go test ./nodes/ec2 -run TheCallsThatAreReallyMade -update`. Who makes which call of AWS:\n")
 	b.WriteString("# run: ticks and interruptions; references: settings of which the value is ssm:... or secretsmanager:... (USER_DATA, KUBE_*_REF,\n")
-	b.WriteString("# PROMETHEUS_*_REF); queue: the daemon with INTERRUPTION_QUEUE; doctor: muster nodes doctor. DynamoDB is package dynamo's.\n")
+	b.WriteString("# PROMETHEUS_*_REF); queue: the daemon with INTERRUPTION_QUEUE; doctor: muster nodes doctor;\n# prices: ticks and the doctor with PRICES=aws. DynamoDB is package dynamo's.\n")
 	say := func(who string, permissions []string) {
 		for _, p := range permissions {
 			fmt.Fprintln(&b, who, p)
@@ -174,6 +174,15 @@ func TestTheCallsThatAreReallyMade(t *testing.T) {
 	r = open(t, func(s *setup) { s.sim.Workers = []string{"a"}; s.config.UserData = ec2.UserDataTemplate })
 	r.cloud.Check(t.Context())
 	say("doctor", r.api.Permissions())
+
+	r = open(t, selling(0, map[string]float64{"m5.large": 0.115}))
+	if _, err := r.cloud.OnDemandPrices(t.Context(), []string{"m5.large"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cloud.SpotPrices(t.Context(), []string{"m5.large"}, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	say("prices", r.api.Permissions())
 
 	const golden = "testdata/calls.golden"
 	if *update {

@@ -57,6 +57,9 @@ func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
 		if p.name == "repair" && !belowMinimum(s.Decision) {
 			continue // nothing to repair
 		}
+		if p.name == "down" && byAPI(s.Policy) {
+			continue // an idle cluster is what the CPU says; CONSOLIDATION shrinks it
+		}
 		path := Path{Action: p.action, Name: p.name, Needs: needs(s, p.name)}
 		for _, eased := range p.ease(s) {
 			m := first(d, eased, func(dec nodes.Decision) bool {
@@ -101,13 +104,22 @@ func waitingEnds(s nodes.Snapshot) []time.Time {
 	}
 	p, r := s.Policy, s.Record
 	end(r.CPUHighSinceEpoch, p.CPUUpFor)
-	end(r.PendingSinceEpoch.Value(), p.PendingUpFor)
+	end(pendingSince(s), p.PendingUpFor)
 	end(r.IdleSinceEpoch.Value(), p.IdleDownFor)
 	end(r.LastScaleEpoch, p.CooldownUp)
 	end(r.LastScaleEpoch, p.CooldownDown)
 	end(r.BackoffUntilEpoch, 0)
+	for _, pool := range r.PoolStates {
+		end(pool.BackoffUntilEpoch, 0)
+	}
+	for _, e := range r.Exhausted {
+		end(e.UntilEpoch, 0)
+	}
 	for _, at := range r.ConsolidatedEpochs {
 		end(at, time.Hour)
+	}
+	if at := nextExpiry(s); !at.IsZero() {
+		out = append(out, at)
 	}
 	if p.Consolidation != nodes.ConsolidationOff || p.Drift || p.ExpireAfter > 0 {
 		out = append(out, p.ConsolidateWindows.Openings(s.Now)...)
@@ -117,6 +129,33 @@ func waitingEnds(s nodes.Snapshot) []time.Time {
 	}
 	slices.SortFunc(out, time.Time.Compare)
 	return slices.CompactFunc(out, time.Time.Equal)
+}
+
+// byAPI reports whether the signals are those of the Kubernetes API alone.
+func byAPI(p nodes.Policy) bool { return p.Signals == nodes.SignalsKubernetes }
+
+// pendingSince is since when a pod waits that a new node could run, as the decision has it; 0 if none does.
+func pendingSince(s nodes.Snapshot) int64 {
+	if at := nodes.PendingSince(s.Policy, s.Observation, s.Record); !at.IsZero() {
+		return at.Unix()
+	}
+	return 0
+}
+
+// nextExpiry is when the next worker is older than EXPIRE_AFTER_SEC, zero if none will be. The later ones are not tried: in a large cluster
+// each moment costs a decision.
+func nextExpiry(s nodes.Snapshot) (next time.Time) {
+	if s.Policy.ExpireAfter == 0 {
+		return next
+	}
+	for _, w := range s.Observation.Fleet {
+		at := w.Instance.LaunchedAt.Add(s.Policy.ExpireAfter)
+		told := !w.Instance.LaunchedAt.IsZero() && !w.Instance.ControlPlane && at.After(s.Now)
+		if told && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
 }
 
 // lasting returns what would be seen and recorded at a later moment if everything stays as it is: a window that lies wholly within
@@ -201,7 +240,10 @@ func easeUp(s nodes.Snapshot) []nodes.Snapshot {
 	s = roomy(s)
 	cpu, pending := s.Observation.Readings.CPU.Value, waiting(s)
 	high := max(cpu, s.Policy.CPUUp)
-	if s.Policy.Trigger == nodes.TriggerAll {
+	switch {
+	case byAPI(s.Policy):
+		return []nodes.Snapshot{seen(s, cpu, max(pending, 1))}
+	case s.Policy.Trigger == nodes.TriggerAll:
 		return []nodes.Snapshot{seen(s, high, max(pending, 1))}
 	}
 	return []nodes.Snapshot{seen(s, high, pending), seen(s, cpu, max(pending, 1))}
@@ -318,7 +360,7 @@ var needsByGate = map[string]func(closedGate) Need{
 	"not-paused": func(w closedGate) Need {
 		return Need{What: "the pause " + w.gate.Value + " has to be ended (muster nodes resume)"}
 	},
-	"metrics-known":      func(w closedGate) Need { return Need{What: "CPU and pending pods have to be there: " + w.gate.Value} },
+	"metrics-known":      metricsNeed,
 	"repair.backoff":     closedGate.afterFailures,
 	"up.backoff":         closedGate.afterFailures,
 	"repair.max-workers": closedGate.fewerInstances,
@@ -337,7 +379,7 @@ var needsByGate = map[string]func(closedGate) Need{
 		return Need{What: fmt.Sprintf("a pending pod that a new node could run, for %s; there is none", Duration(w.Policy.PendingUpFor))}
 	},
 	"up.pending-since": func(w closedGate) Need {
-		return w.since("pods pending", w.Record.PendingSinceEpoch.Value(), w.Policy.PendingUpFor)
+		return w.since("pods pending", pendingSince(w.Snapshot), w.Policy.PendingUpFor)
 	},
 	"up.pending-sustained": func(w closedGate) Need {
 		return Need{What: fmt.Sprintf("pods pending without a break within the last %s", Duration(w.Policy.PendingUpFor))}
@@ -376,7 +418,17 @@ var needsByGate = map[string]func(closedGate) Need{
 	},
 }
 
+func metricsNeed(w closedGate) Need {
+	if byAPI(w.Policy) {
+		return Need{What: "pending pods have to be readable in the Kubernetes API: " + w.gate.Value}
+	}
+	return Need{What: "CPU and pending pods have to be there: " + w.gate.Value}
+}
+
 func triggerNeed(w closedGate) Need {
+	if byAPI(w.Policy) {
+		return Need{What: "pending pods, by their conditions in the Kubernetes API:"}
+	}
 	if w.Policy.Trigger == nodes.TriggerAll {
 		return Need{What: "high CPU and pending pods (SCALE_UP_TRIGGER=all):"}
 	}

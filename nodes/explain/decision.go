@@ -101,6 +101,9 @@ func (p *page) decision(s nodes.Snapshot) {
 			p.line("  to remove: %s (node %s) in %s%s", t.InstanceID, t.Node.Name, t.Zone, prefixed(": ", t.Why))
 		}
 	}
+	if prices := s.Record.Prices; prices != nil {
+		p.line("  prices: %s", prices.Text(s.Now))
+	}
 	if len(d.Unhealthy) > 0 {
 		p.title("Workers that are not Ready, or whose disks are full")
 		rows := make([][]cell, 0, len(d.Unhealthy))
@@ -150,7 +153,7 @@ func prefixed(prefix, s string) string {
 }
 
 // groups are the paths in the order in which they are shown, and what each is for.
-var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"drift", "replace drifted workers"}, {"consolidate", "consolidate"},
+var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"drift", "replace drifted or expired workers"}, {"consolidate", "consolidate"},
 	{"pool", "launch in a pool"}}
 
 func (p *page) gates(gates []nodes.Gate) {
@@ -227,7 +230,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonRepair:          "There are fewer workers than MIN_WORKERS.",
 		nodes.ReasonIdle:            "The cluster has been idle for long enough.",
 		nodes.ReasonConsolidates:    "The pods of a worker fit elsewhere, for less.",
-		nodes.ReasonDrift:           "A worker is not as it would be launched now; a new node is Ready before it goes.",
+		nodes.ReasonDrift:           "A worker is not as it would be launched now, or older than EXPIRE_AFTER_SEC; a new node is Ready before it goes.",
 		nodes.ReasonSteady:          "Nothing asks for a change.",
 		nodes.ReasonInProgress:      "An action is in progress.",
 		nodes.ReasonMetricsMissing:  "A metric is missing, stale, partial or not a number; nothing is decided on a guess.",
@@ -249,7 +252,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonCooldownDown:    "The last action ended less than COOLDOWN_DOWN_SEC ago.",
 		nodes.ReasonInterruption:    "A worker is being interrupted; no other is taken away meanwhile.",
 		nodes.ReasonWindow:          "None of CONSOLIDATE_WINDOWS is open.",
-		nodes.ReasonBudget:          "CONSOLIDATION and DRIFT have removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows.",
+		nodes.ReasonBudget:          "CONSOLIDATION, DRIFT and EXPIRE_AFTER_SEC have removed as many workers within the hour as CONSOLIDATE_PER_HOUR allows.",
 		nodes.ReasonMinWorkers:      "A scale-down would leave fewer workers than MIN_WORKERS.",
 		nodes.ReasonNoTarget:        "No worker may be taken away.",
 		nodes.ReasonPodsDontFit:     "The remaining workers can't take a worker's pods.",

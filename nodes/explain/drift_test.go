@@ -34,7 +34,7 @@ func TestDriftIsExplained(t *testing.T) {
 	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Ahead(nodes.Decider{Policy: s.Policy}, s)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"SCALE_UP because of DRIFT", "it replaces: i-1", "replace drifted workers", "hash before, of new nodes now"} {
+	for _, want := range []string{"SCALE_UP because of DRIFT", "it replaces: i-1", "replace drifted or expired workers", "hash before, of new nodes now"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -452,5 +453,36 @@ func TestExplainNamesFaults(t *testing.T) {
 	status := explain.Stand(explain.Input{Now: now, Policy: s.Policy, Last: &s})
 	if len(status.Workers) != 1 || status.Workers[0].Note != "wrong token" {
 		t.Errorf("the status has %+v", status.Workers)
+	}
+}
+
+func TestPricesSayWhereTheyComeFrom(t *testing.T) {
+	now := time.Unix(1730001600, 0).UTC()
+	r := nodes.NewRecord("")
+	r.Prices = &nodes.Prices{
+		OnDemand: &nodes.PriceList{USD: map[string]float64{"m5.large": 0.1}, Epoch: now.Add(-time.Hour).Unix()},
+		Spot:     &nodes.PriceList{TriedEpoch: now.Unix(), Failure: "reading Spot prices: RequestLimitExceeded"},
+	}
+	const want = "On-Demand by AWS, read 3600s ago (1); Spot by the table, because reading Spot prices: RequestLimitExceeded"
+	var status, decision bytes.Buffer
+	if err := explain.WriteStatus(&status, explain.Style{}, explain.Stand(explain.Input{Now: now, Record: r})); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := nodes.Snapshot{Now: now, Record: r, Decision: nodes.Decision{Action: nodes.Noop}}
+	if err := explain.WriteSnapshot(&decision, explain.Style{}, snapshot, explain.Outlook{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"status": status.String(), "explain": decision.String()} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q:\n%s", name, want, text)
+		}
+	}
+	status.Reset()
+	r.Prices = nil
+	if err := explain.WriteStatus(&status, explain.Style{}, explain.Stand(explain.Input{Now: now, Record: r})); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(status.String(), "prices") {
+		t.Errorf("with PRICES=table status speaks of prices:\n%s", status.String())
 	}
 }

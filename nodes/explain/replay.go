@@ -67,6 +67,9 @@ func (r *Replayed) Replay(d nodes.Decider, tick string, s nodes.Snapshot) {
 }
 
 func (r *Replayed) windows(was, is nodes.Policy) {
+	if byAPI(is) {
+		return // no window was measured: what has lasted is told by conditions and the record
+	}
 	for _, w := range []struct {
 		name    string
 		was, is time.Duration
@@ -173,9 +176,9 @@ func inShort(d nodes.Decision) string {
 	return fmt.Sprintf("%s %s", d.Action, d.Reason)
 }
 
-// why names the gates that open or close, or else whatever differs.
+// why names the gates that open or close, or else whatever differs. That a gate is not asked any more is told if nothing else is.
 func (d Difference) why() string {
-	var turned, moved []string
+	var turned, moved, gone []string
 	for _, g := range d.Gates {
 		name := g.Was.Name
 		if name == "" {
@@ -183,17 +186,21 @@ func (d Difference) why() string {
 		}
 		text := fmt.Sprintf("%s %s vs %s", name, inWords(g.Is.Value), inWords(g.Is.Threshold))
 		switch {
+		case g.Is.Name == "":
+			gone = append(gone, name)
 		case g.Was.Passed != g.Is.Passed:
 			turned = append(turned, text+ifThen(g.Is.Passed, " passes", " does not pass"))
 		default:
 			moved = append(moved, text)
 		}
 	}
-	if len(turned) > 0 {
-		return strings.Join(turned, "; ")
+	for _, list := range [][]string{turned, moved} {
+		if len(list) > 0 {
+			return strings.Join(list, "; ")
+		}
 	}
-	if len(moved) > 0 {
-		return strings.Join(moved, "; ")
+	if len(gone) > 0 {
+		return "not asked: " + strings.Join(gone, ", ")
 	}
 	return strings.Join(d.Fields, ", ")
 }

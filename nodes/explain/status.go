@@ -30,6 +30,7 @@ type Status struct {
 	SkipList      []nodes.Skip         `json:"skipList"`           // those that still hold
 	Exhausted     []nodes.Exhausted    `json:"exhaustedOfferings"` // those that still hold
 	LastDecision  *nodes.Decision      `json:"lastDecision,omitempty"`
+	Prices        string               `json:"prices,omitempty"` // where they come from; "": the table of instance types
 	Record        nodes.Record         `json:"record"`
 	Open          []nodes.Interruption `json:"interruptionItems"`
 }
@@ -73,7 +74,9 @@ type Seen struct {
 	Known    bool           `json:"known"`          // whether everything could be read
 	Why      string         `json:"why,omitempty"`
 	Readings nodes.Readings `json:"readings"`
-	Pending  int            `json:"pendingPods"` // by the Kubernetes API
+	// Signals is where the readings come from.
+	Signals nodes.SignalSource `json:"signals,omitempty"`
+	Pending int                `json:"pendingPods"` // by the Kubernetes API
 }
 
 // Zone is the workers of an availability zone, counted.
@@ -165,6 +168,9 @@ func Stand(in Input) Status {
 		s.Interruptions = append(s.Interruptions, interruption(i, now))
 	}
 	slices.SortStableFunc(s.Interruptions, func(a, b Interruption) int { return cmp.Compare(urgency(a), urgency(b)) })
+	if r.Prices != nil {
+		s.Prices = r.Prices.Text(now)
+	}
 	if in.Last != nil {
 		s.see(in)
 	}
@@ -272,7 +278,7 @@ func interruption(i nodes.Interruption, now time.Time) Interruption {
 // see adds the workers as they were last seen.
 func (s *Status) see(in Input) {
 	o := in.Last.Observation
-	s.Seen = &Seen{At: in.Last.Now, Tick: in.Tick, Known: o.FleetKnown, Why: o.FleetWhy, Readings: o.Readings}
+	s.Seen = &Seen{At: in.Last.Now, Tick: in.Tick, Known: o.FleetKnown, Why: o.FleetWhy, Readings: o.Readings, Signals: in.Last.Policy.Signals}
 	if in.Live {
 		s.Seen.Tick = ""
 	}
@@ -366,6 +372,9 @@ func worker(w nodes.Worker, in Input) Worker {
 		if n.Keep {
 			notes = append(notes, "kept by annotation")
 		}
+		if n.ToBeDeleted {
+			notes = append(notes, "marked as to be deleted by "+strings.Join(n.Claims, ", "))
+		}
 		if n.Blocker != "" {
 			notes = append(notes, "a drain would fail: "+n.Blocker)
 		}
@@ -419,7 +428,7 @@ func State(w nodes.Worker) string {
 		return "Joining"
 	case !w.Node.Ready:
 		return "NotReady"
-	case w.Node.Unschedulable:
+	case w.Node.Closed():
 		return "Cordoned"
 	}
 	return "Ready"
@@ -478,6 +487,9 @@ func (p *page) summary(s Status) {
 	for i, w := range s.Waits {
 		row(ifThen(i == 0, "waits", ""), "%s: %s left", w.What, age(w.Left))
 	}
+	if s.Prices != "" {
+		row("prices", "%s", s.Prices)
+	}
 	if d := s.LastDecision; d != nil {
 		row("decision", "%s %s%s", p.paint(ifThen(d.Action == nodes.Noop, plain, green), string(d.Action)), string(d.Reason), prefixed(": ", d.Detail))
 	}
@@ -507,7 +519,12 @@ func (p *page) fleet(s Status) {
 		p.line("  %s: %s", p.paint(red, "not everything could be read"), s.Seen.Why)
 	}
 	m := s.Seen.Readings
-	p.line("  CPU %s, pending pods %s", reading(m.CPU), ifThen(m.Pending.Known, fmt.Sprint(m.Pending.Value), "missing"))
+	pending := ifThen(m.Pending.Known, fmt.Sprint(m.Pending.Value), "missing")
+	if s.Seen.Signals == nodes.SignalsKubernetes {
+		p.line("  pending pods %s, by the Kubernetes API (SIGNALS=kubernetes)", pending)
+	} else {
+		p.line("  CPU %s, pending pods %s", reading(m.CPU), pending)
+	}
 	if len(s.Workers) == 0 {
 		p.pools(s.Pools)
 		p.line("  none")

@@ -8,13 +8,6 @@ import (
 
 var _ nodes.Appraiser = (*Fit)(nil)
 
-// Price returns what an hour of an instance type costs by the table, in USD.
-func (f *Fit) Price(instanceType string, m nodes.Market) (float64, bool) {
-	t, ok := f.c.Catalog[instanceType]
-	usd := t.Price(m)
-	return usd, ok && usd > 0
-}
-
 // Cheaper packs the pending pods onto the fleet and one node of the types that cost less. Spot and On-Demand are tried apart: a node for
 // which only the Spot price is low enough must not be launched On-Demand.
 func (f *Fit) Cheaper(q nodes.Question, below float64) (nodes.Replacement, bool) {
@@ -31,9 +24,13 @@ func (f *Fit) Cheaper(q nodes.Question, below float64) (nodes.Replacement, bool)
 }
 
 func (f *Fit) cheaperIn(m nodes.Market, q nodes.Question, below float64) (nodes.Replacement, bool) {
+	zone := ""
+	if len(q.Observation.Zones) == 1 {
+		zone = q.Observation.Zones[0]
+	}
 	var types []string
 	for _, name := range q.Policy.InstanceTypes {
-		if usd, known := f.Price(name, m); known && usd < below {
+		if usd, known := f.Price(name, m, zone); known && usd < below {
 			types = append(types, name)
 		}
 	}
@@ -49,7 +46,7 @@ func (f *Fit) cheaperIn(m nodes.Market, q nodes.Question, below float64) (nodes.
 		return nodes.Replacement{}, false
 	}
 	g := p.New[0]
-	usd, _ := f.Price(g.Types[0], m)
+	usd, _ := f.Price(g.Types[0], m, zone)
 	want := nodes.Want{Types: g.Types, Zones: q.Observation.Zones, Market: m}
 	return nodes.Replacement{Want: want, Type: g.Types[0], Price: usd, Room: f.Allocatable(f.c.Catalog[g.Types[0]])}, true
 }

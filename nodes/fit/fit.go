@@ -31,7 +31,10 @@ type Config struct {
 
 // Fit packs pods. It implements nodes.Sizer, nodes.Screener and nodes.Fitter, and keeps nothing between calls: its answers depend
 // on the arguments alone.
-type Fit struct{ c Config }
+type Fit struct {
+	c      Config
+	prices *nodes.Prices // that go before the catalog's; nil: none
+}
 
 var (
 	_ nodes.Sizer    = (*Fit)(nil)
@@ -48,7 +51,7 @@ func New(c Config) *Fit {
 	}
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
 	c.MemoryOverhead = cmp.Or(c.MemoryOverhead, 0.075)
-	return &Fit{c}
+	return &Fit{c: c}
 }
 
 // Allocatable returns what a new node of a type offers to pods, DaemonSets' included.
@@ -203,7 +206,7 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 		if t.GPUs > 0 {
 			of.extended = map[string]int64{"nvidia.com/gpu": int64(t.GPUs)}
 		}
-		if !of.stocked(p, m.zones, exhausted, now) {
+		if !f.stock(&of, p, m.zones, exhausted, now) {
 			continue
 		}
 		for _, z := range m.zones {
@@ -330,7 +333,7 @@ func (f *Fit) addFleet(e *engine, q nodes.Question) (coming []*bin) {
 			continue
 		}
 		b := e.addNode(w.Node)
-		if !w.Instance.Alive() || interrupted[w.Instance.ID] || w.Node.Unschedulable {
+		if !w.Instance.Alive() || interrupted[w.Instance.ID] || w.Node.Closed() {
 			b.room = nodes.Resources{} // its pods count for others' affinity all the same
 		}
 	}

@@ -40,27 +40,42 @@ func perNode(label string) bool {
 	return false
 }
 
-// stocked sets price and zones to those of the cheapest market that can be had somewhere; false if there is none.
-func (of *offering) stocked(p nodes.Policy, zones []string, exhausted []nodes.Exhausted, now time.Time) bool {
+// stock sets an offering's price and zones to those of the first market that can be had somewhere; false if there is none. Where zones
+// differ in price it is their mean: which of them a node will be in, the balance of the zones decides.
+func (f *Fit) stock(of *offering, p nodes.Policy, zones []string, exhausted []nodes.Exhausted, now time.Time) bool {
 	markets := []nodes.Market{nodes.OnDemand}
 	if p.Spot {
 		markets = []nodes.Market{nodes.Spot, nodes.OnDemand}
 	}
 	for _, mk := range markets {
+		priced, usd := of.zones != 0, []float64(nil)
 		for i, z := range zones {
 			o := nodes.Offering{Zone: z, Type: of.Name, Market: mk, Pool: p.Pool}
 			out := slices.ContainsFunc(exhausted, func(e nodes.Exhausted) bool {
 				return e.Subnet == "" && now.Unix() < e.UntilEpoch && e.Covers(o)
 			})
 			if !out {
-				if of.zones == 0 {
-					of.price = of.Price(mk)
-				}
+				usd = append(usd, f.priceOf(of.InstanceType, mk, z))
 				of.zones |= 1 << i
 			}
 		}
+		if !priced && len(usd) > 0 {
+			of.price = mean(usd)
+		}
 	}
 	return of.zones != 0
+}
+
+// mean is exact where all are alike, as by the table: three times a price by three need not be the price.
+func mean(usd []float64) float64 {
+	sum, alike := 0.0, true
+	for _, x := range usd {
+		sum, alike = sum+x, alike && x == usd[0]
+	}
+	if alike {
+		return usd[0]
+	}
+	return sum / float64(len(usd))
 }
 
 // never returns why no offering runs a pod even on an empty node; "" if one does, or if that can't be known.

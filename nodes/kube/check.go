@@ -49,6 +49,40 @@ func Permissions() []Permission {
 	}
 }
 
+// EvictionRequestPermissions lists what this package asks of the API besides where pods name responders for their eviction.
+func EvictionRequestPermissions() []Permission {
+	return []Permission{
+		{Verb: "create", Group: "lifecycle.k8s.io", Resource: "evictionrequests"},
+		{Verb: "get", Group: "lifecycle.k8s.io", Resource: "evictionrequests"},
+		{Verb: "delete", Group: "lifecycle.k8s.io", Resource: "evictionrequests"},
+		{Verb: "list", Group: "lifecycle.k8s.io", Resource: "evictions"},
+	}
+}
+
+// ReportPermissions lists what this package asks of the API besides to show people what is decided. Without them nothing is shown.
+func ReportPermissions() []Permission {
+	return []Permission{
+		{Verb: "create", Resource: "events"},
+		{Verb: "patch", Resource: "events"},
+		{Verb: "list", Group: "muster.dev", Resource: "pools"},
+		{Verb: "create", Group: "muster.dev", Resource: "pools"}, // a patch that applies creates what is not there
+		{Verb: "patch", Group: "muster.dev", Resource: "pools"},
+		{Verb: "delete", Group: "muster.dev", Resource: "pools"},
+	}
+}
+
+// WatchPermissions lists what WatchPending asks of the API besides. Without them pods are seen at the next tick of the schedule.
+func WatchPermissions() []Permission { return []Permission{{Verb: "watch", Resource: "pods"}} }
+
+// CheckWatch looks at what WatchPending needs.
+func (c *Cluster) CheckWatch(ctx context.Context) []nodes.Check {
+	var out []nodes.Check
+	for _, p := range WatchPermissions() {
+		out = append(out, c.checkPermission(ctx, p))
+	}
+	return out
+}
+
 // tokenMargin is how long before its expiry a token is complained about.
 const tokenMargin = time.Hour
 

@@ -31,6 +31,10 @@ type Cluster struct {
 	reviews rest.Interface
 	token   func(context.Context) (string, error) // nil: no token is known here
 	opts    Options
+
+	evictionRequests served
+	notices          noticeBoard
+	pools            poolBoard
 }
 
 var _ nodes.Cluster = (*Cluster)(nil)
@@ -135,8 +139,8 @@ func hint(err error) string {
 	return ""
 }
 
-// Cordon makes a node unschedulable and adds claim to its annotation. A node that had been cordoned by somebody else is marked, so
-// that Uncordon leaves it so. A node that is gone or has been replaced is an error.
+// Cordon makes a node unschedulable, adds claim to its annotation and marks the node as to be deleted, in one write. A node that had been
+// cordoned by somebody else is noted, so that Uncordon leaves it so. A node that is gone or has been replaced is an error.
 func (c *Cluster) Cordon(ctx context.Context, ref nodes.NodeRef, claim string) error {
 	if claim == "" || strings.ContainsAny(claim, ", \n") {
 		return fmt.Errorf("cordoning node %s: claim %q must be a word without commas", ref.Name, claim)
@@ -148,21 +152,24 @@ func (c *Cluster) Cordon(ctx context.Context, ref nodes.NodeRef, claim string) e
 			n.before = true
 		}
 		n.on = true
+		n.leaves.begin()
 		if !slices.Contains(n.claims, claim) {
 			n.claims = append(n.claims, claim)
 		}
 	})
 }
 
-// Uncordon takes claim away and makes the node schedulable if no claim is left and nobody else had cordoned it before. If the claim
-// isn't there nothing changes. A node that is gone or has been replaced is an error.
+// Uncordon takes claim away. If no claim is left, the node is not to be deleted any more, and is made schedulable if a claim was there and
+// nobody else had cordoned it before. A node that is gone or has been replaced is an error.
 func (c *Cluster) Uncordon(ctx context.Context, ref nodes.NodeRef, claim string) error {
 	return c.change(ctx, "uncordoning", ref, func(n *cordon) {
-		if !slices.Contains(n.claims, claim) {
+		was := len(n.claims)
+		n.claims = slices.DeleteFunc(n.claims, func(s string) bool { return s == claim })
+		if len(n.claims) > 0 {
 			return
 		}
-		n.claims = slices.DeleteFunc(n.claims, func(s string) bool { return s == claim })
-		if len(n.claims) == 0 {
+		n.leaves.end()
+		if was > 0 {
 			n.on, n.before = n.on && n.before, false
 		}
 	})
@@ -173,10 +180,11 @@ type cordon struct {
 	on     bool
 	before bool // by somebody else, before the first claim
 	claims []string
+	leaves departure
 }
 
 func cordonOf(n *corev1.Node) *cordon {
-	return &cordon{on: n.Spec.Unschedulable, before: isOn(n.Annotations, BeforeAnnotation), claims: claimsOf(n)}
+	return &cordon{on: n.Spec.Unschedulable, before: isOn(n.Annotations, BeforeAnnotation), claims: claimsOf(n), leaves: departureOf(n)}
 }
 
 func claimsOf(n *corev1.Node) []string {
@@ -184,7 +192,7 @@ func claimsOf(n *corev1.Node) []string {
 }
 
 func (c *cordon) equal(o *cordon) bool {
-	return c.on == o.on && c.before == o.before && slices.Equal(c.claims, o.claims)
+	return c.on == o.on && c.before == o.before && c.leaves == o.leaves && slices.Equal(c.claims, o.claims)
 }
 
 // patch is a merge patch that applies to nothing but the very object that was read: the API refuses it as a conflict if the
@@ -196,17 +204,23 @@ func (c *cordon) patch(n *corev1.Node) ([]byte, error) {
 		}
 		return v
 	}
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"uid":             n.UID,
-			"resourceVersion": n.ResourceVersion,
-			"annotations": map[string]any{
-				ClaimsAnnotation: annotation(len(c.claims) > 0, strings.Join(c.claims, ",")),
-				BeforeAnnotation: annotation(c.before, "true"),
-			},
+	metadata := map[string]any{
+		"uid":             n.UID,
+		"resourceVersion": n.ResourceVersion,
+		"annotations": map[string]any{
+			ClaimsAnnotation: annotation(len(c.claims) > 0, strings.Join(c.claims, ",")),
+			BeforeAnnotation: annotation(c.before, "true"),
 		},
-		"spec": map[string]any{"unschedulable": c.on},
-	})
+	}
+	spec := map[string]any{"unschedulable": c.on}
+	was := departureOf(n)
+	if c.leaves.own != was.own {
+		metadata["labels"] = map[string]any{corev1.LabelNodeExcludeBalancers: c.leaves.label()}
+	}
+	if c.leaves.tainted != was.tainted {
+		spec["taints"] = c.leaves.taints(n)
+	}
+	return json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 }
 
 // conflicts is how often a change is tried that somebody else's writes get in the way of.

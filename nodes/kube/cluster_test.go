@@ -22,9 +22,9 @@ import (
 	"github.com/muster-dev/muster/setting"
 )
 
-func TestTheSimulatorKnowsTheAnnotationByItsName(t *testing.T) {
-	if sim.ClaimsAnnotation != kube.ClaimsAnnotation {
-		t.Errorf("%s and %s", sim.ClaimsAnnotation, kube.ClaimsAnnotation)
+func TestTheSimulatorKnowsTheAnnotationAndTheTaintByTheirNames(t *testing.T) {
+	if sim.ClaimsAnnotation != kube.ClaimsAnnotation || sim.ToBeDeletedTaint != kube.ToBeDeletedTaint {
+		t.Errorf("%s and %s, %s and %s", sim.ClaimsAnnotation, kube.ClaimsAnnotation, sim.ToBeDeletedTaint, kube.ToBeDeletedTaint)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestTheDocumentedRoleIsTheOneThatIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range kube.Permissions() {
+	for _, p := range slices.Concat(kube.Permissions(), kube.WatchPermissions(), kube.EvictionRequestPermissions(), kube.ReportPermissions()) {
 		listed = append(listed, p.String())
 	}
 	slices.Sort(documented)

@@ -3,6 +3,7 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -151,6 +152,50 @@ func TestANodeStaysCordonedUntilItsLastClaimIsGone(t *testing.T) {
 		uncordon(t, c, first, "two")
 		if n := node(t, c, first); n.Unschedulable || len(n.Claims) != 0 {
 			t.Errorf("none is left: %+v", n)
+		}
+	})
+}
+
+func TestANodeIsMarkedWithItsFirstClaimAndNotWithoutOne(t *testing.T) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
+		before := node(t, c, first)
+		cordon(t, c, first, "one")
+		n := node(t, c, first)
+		if !n.ToBeDeleted || n.Available() {
+			t.Errorf("cordoned: %+v", n)
+		}
+		isMark := func(x nodes.Taint) bool { return x.Key == kube.ToBeDeletedTaint }
+		if !maps.Equal(n.Labels, before.Labels) || slices.ContainsFunc(n.Taints, isMark) {
+			t.Errorf("the marks are shown as labels and taints: %v %v", n.Labels, n.Taints)
+		}
+		cordon(t, c, first, "two")
+		uncordon(t, c, first, "one")
+		if n := node(t, c, first); !n.ToBeDeleted {
+			t.Errorf("a claim is left: %+v", n)
+		}
+		uncordon(t, c, first, "two")
+		if n := node(t, c, first); n.ToBeDeleted || !n.Available() || w.Fleet().Cordoned != 0 {
+			t.Errorf("uncordoned: %+v", n)
+		}
+
+		w.MarkByHand(second)
+		cordon(t, c, second, "one")
+		uncordon(t, c, second, "")
+		if n := node(t, c, second); !n.ToBeDeleted || !n.Unschedulable {
+			t.Errorf("an empty claim took another's: %+v", n)
+		}
+		uncordon(t, c, second, "one")
+		w.MarkByHand(second)
+		uncordon(t, c, second, "")
+		if n := node(t, c, second); n.ToBeDeleted || w.Fleet().Cordoned != 0 {
+			t.Errorf("a mark that nothing claims: %+v", n)
+		}
+
+		w.CordonByHand(second)
+		cordon(t, c, second, "one")
+		uncordon(t, c, second, "one")
+		if n := node(t, c, second); n.ToBeDeleted || !n.Unschedulable {
+			t.Errorf("cordoned by hand: %+v", n)
 		}
 	})
 }

@@ -175,6 +175,10 @@ func (d *drain) judge(p *corev1.Pod) (role, string) {
 			return blocking, isLocal(nameOf(p), local)
 		}
 	}
+	if role == moving && cameBack(p, d.req.Since) {
+		return blocking, fmt.Sprintf("pod %s: made during the drain, it was placed on the node again, because it tolerates the taints %s and %s: let it tolerate less",
+			nameOf(p), drained[0].Key, drained[1].Key)
+	}
 	return role, why
 }
 

@@ -78,6 +78,40 @@ func TestAPodUnderTwoBudgetsBlocksADrainAtOnceAndIsPassedOverOnAWarning(t *testi
 	}
 }
 
+// TestAPodThatComesBackBlocksADrain: nothing keeps a pod that tolerates everything off the node that it was evicted from.
+func TestAPodThatComesBackBlocksADrain(t *testing.T) {
+	w, _, c := start(t, kube.Rules{}, "a", "b")
+	both := []nodes.Taint{{Key: kube.ToBeDeletedTaint, Effect: "NoSchedule"}, {Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}}
+	w.AddPodOn(first, sim.PodSpec{Name: "default/agent", Tolerates: both})
+	cordon(t, c, first, "me")
+	req := nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute), Since: w.Clock().Now()}
+	if p, err := c.Drain(t.Context(), req); err != nil || !p.Done {
+		t.Fatalf("the first time it is evicted as any other: %+v, %v", p, err)
+	}
+
+	if err := w.Clock().Sleep(t.Context(), 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.AddPodOn(first, sim.PodSpec{Name: "default/agent-2", Tolerates: both})
+	w.AddPodOn(first, sim.PodSpec{Name: "default/web"})
+	before := len(evicted(w))
+	req.Until = w.Clock().Now().Add(time.Minute)
+	_, err := c.Drain(t.Context(), req)
+	if why, blocked := nodes.IsDrainBlocked(err); !blocked || !strings.Contains(why, "default/agent-2") || !strings.Contains(why, kube.ToBeDeletedTaint) {
+		t.Errorf("got %v", err)
+	}
+	if got := evicted(w)[before:]; len(got) != 0 {
+		t.Errorf("evicted %v", got)
+	}
+	req.SkipCritical = true
+	if p, err := c.Drain(t.Context(), req); err != nil || !p.Done {
+		t.Errorf("on a warning: %+v, %v", p, err)
+	}
+	if got := evicted(w)[before:]; !slices.Equal(got, []string{"default/web"}) {
+		t.Errorf("on a warning: evicted %v", got)
+	}
+}
+
 func TestAWarningSavesEveryPodThatMayBeEvicted(t *testing.T) {
 	w, _, c := start(t, kube.Rules{}, "a", "b")
 	never := map[string]string{kube.DoNotEvictAnnotation: "true"}

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -53,6 +54,8 @@ func TestOnARealControlPlane(t *testing.T) {
 		"an ending pod's grace can be shortened":                               graceIsShortened,
 		"kubectl drain evicts the same pods where our rules don't differ":      sameAsKubectl,
 		"a cordon keeps what others did and said":                              cordonKeepsOthers,
+		"a node that is drained is marked, and gets no pods of DaemonSets":     drainedNodeIsMarked,
+		"a pod that tolerates everything comes back and blocks the drain":      tolerantPodComesBack,
 		"a node that was replaced under its old name is left alone":            replacedNodeIsLeftAlone,
 		"pods that the scheduler can't place are pending, with their reasons":  unschedulablePodsArePending,
 		"what Muster's role may do is enough and no more":                      roleIsEnough,
@@ -628,6 +631,85 @@ func cordonKeepsOthers(t *testing.T, l *laboratory) {
 	}
 }
 
+// drainedNodeIsMarked looks at the taint and the label by which schedulers and load balancers know that a node goes. Muster's label and
+// taint come and go beside a person's.
+func drainedNodeIsMarked(t *testing.T, l *laboratory) {
+	c := l.cluster(t, kube.Rules{})
+	n := l.worker(t, c, "i-marked")
+	if _, err := l.Kubectl(t.Context(), "taint", "node", n.Name, "dedicated=lab:PreferNoSchedule"); err != nil {
+		t.Fatal(err)
+	}
+	l.daemon(t, "default", template("marked-old", n.Name))
+	claim(t, c, n)
+	if got := l.marks(t, n.Name); got != "dedicated "+kube.ToBeDeletedTaint+" label muster" {
+		t.Errorf("marked: %s", got)
+	}
+	if got := seen(t, c, n.Name); !got.ToBeDeleted || got.Available() {
+		t.Errorf("%+v", got)
+	}
+
+	// A DaemonSet's controller gives its pods a toleration of a cordon. None must start where everything ends.
+	late := template("marked-late", n.Name)
+	labtest.Create(t, l.admin.AppsV1().DaemonSets("default").Create, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "marked-late"},
+		Spec: appsv1.DaemonSetSpec{Selector: selecting("marked-late"), Template: late}})
+	labtest.Eventually(t, "the controller has seen the DaemonSet", func() error {
+		d, err := l.admin.AppsV1().DaemonSets("default").Get(t.Context(), "marked-late", metav1.GetOptions{})
+		if err == nil && d.Status.ObservedGeneration == 0 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if got := apps(l.on(t, n.Name)); !slices.Equal(got, []string{"marked-old"}) {
+		t.Errorf("it runs %v", got)
+	}
+
+	if err := c.Uncordon(t.Context(), n, "test"); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the marks are off", func() error {
+		if got := l.marks(t, n.Name); got != "dedicated label " {
+			return errors.New(got)
+		}
+		return nil
+	})
+	l.phase(t, "default", "marked-late", corev1.PodRunning, 1) // once the node stays, its pod comes
+}
+
+// marks tells the taints of a node, but for the one that a controller gives a cordoned node some time later, and what its label for load
+// balancers says.
+func (l *laboratory) marks(t *testing.T, node string) string {
+	t.Helper()
+	n, err := l.admin.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, taint := range n.Spec.Taints {
+		if taint.Key != corev1.TaintNodeUnschedulable {
+			keys = append(keys, taint.Key)
+		}
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, " ") + " label " + n.Labels[corev1.LabelNodeExcludeBalancers]
+}
+
+// tolerantPodComesBack: no taint keeps such a pod away, so the drain must not evict it until its time is over.
+func tolerantPodComesBack(t *testing.T, l *laboratory) {
+	c := l.cluster(t, kube.Rules{})
+	n := l.worker(t, c, "i-tolerant")
+	l.deploy(t, "default", 1, template("tolerant", n.Name, func(p *corev1.PodTemplateSpec) {
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}))
+	claim(t, c, n)
+	p, err := c.Drain(t.Context(), nodes.DrainRequest{Node: n, Until: time.Now().Add(2 * time.Minute), Since: time.Now()})
+	why, ok := nodes.IsDrainBlocked(err)
+	if !ok {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	contains(t, why, "pod default/tolerant-")
+	contains(t, why, "let it tolerate less")
+}
+
 func replacedNodeIsLeftAlone(t *testing.T, l *laboratory) {
 	c := l.cluster(t, kube.Rules{})
 	old := l.worker(t, c, "i-replaced")
@@ -659,20 +741,40 @@ func unschedulablePodsArePending(t *testing.T, l *laboratory) {
 	gated := template("gated", "no-such-node", func(p *corev1.PodTemplateSpec) {
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "lab.muster.dev/gate"}}
 	})
+	found := make(chan time.Time, 1000) // also pods of other cases
+	ctx, stop := context.WithCancel(t.Context())
+	watching := make(chan error, 1)
+	go func() { watching <- c.WatchPending(ctx, func(since time.Time) { found <- since.UTC() }) }()
 	for _, p := range []corev1.PodTemplateSpec{waits, gated} {
 		labtest.Create(t, l.admin.CoreV1().Pods("default").Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Labels["app"], Labels: p.Labels}, Spec: p.Spec})
 	}
+	var since time.Time
 	labtest.Eventually(t, "the scheduler has said that it can't place the pod", func() error {
 		for _, p := range view(t, c).Pending {
 			if p.Name == "default/gated" {
 				t.Fatal("a pod behind a gate is no pending pod")
 			}
 			if p.Name == "default/waits" && p.Requests.MilliCPU == 10 && strings.Contains(p.Scheduling, "no-such-node") {
+				since = p.Since.UTC()
 				return nil
 			}
 		}
 		return fmt.Errorf("not among the pending ones")
 	})
+	var seen []time.Time
+	labtest.Eventually(t, "the watch has found it, too", func() error {
+		for len(found) > 0 {
+			seen = append(seen, <-found)
+		}
+		if since.IsZero() || !slices.Contains(seen, since) {
+			return fmt.Errorf("pending since %s; found: %v", since, seen)
+		}
+		return nil
+	})
+	stop()
+	if err := <-watching; err != nil {
+		t.Errorf("the end of the watch: %v", err)
+	}
 }
 
 func replicasAreRead(t *testing.T, l *laboratory) {
@@ -692,7 +794,7 @@ func replicasAreRead(t *testing.T, l *laboratory) {
 
 func roleIsEnough(t *testing.T, l *laboratory) {
 	c := l.cluster(t, kube.Rules{})
-	for _, check := range c.Check(t.Context()) {
+	for _, check := range slices.Concat(c.Check(t.Context()), c.CheckWatch(t.Context())) {
 		if strings.HasPrefix(check.Name, "kubernetes: drainable") || strings.HasPrefix(check.Name, "kubernetes: nodes name") {
 			continue // of the other cases' nodes
 		}

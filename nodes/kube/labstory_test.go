@@ -41,6 +41,7 @@ type story struct {
 	machines *machines.Machines
 	api      *proxy
 	cluster  nodes.Cluster
+	parts    nodes.Config // of the plane
 	plane    *nodes.Reconciler
 }
 
@@ -83,6 +84,7 @@ func newStory(t *testing.T) *story {
 		t.Fatal(err)
 	}
 	c.Cluster = s.cluster
+	s.parts = c
 	if s.plane, err = nodes.New(c); err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +250,12 @@ func (s *story) limitOfADrain(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	s.release(t)
+}
+
+// release takes the finalizers off the pods.
+func (s *story) release(t *testing.T) {
+	t.Helper()
 	list, err := s.admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -178,18 +179,30 @@ func (v *view) blockLocal(all *volumes) {
 	}
 }
 
-// addPending adds a pod that waits for a node. One for which the scheduler makes room by preemption needs none.
+// addPending adds a pod if it waits for a node.
 func (v *view) addPending(p *corev1.Pod) {
-	if p.Status.NominatedNodeName != "" {
+	since, yes := waits(p)
+	if !yes {
 		return
 	}
+	v.constraints.add(p, -1, len(v.Pending))
+	each := []nodes.PodRef{{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}}
+	v.Pending = append(v.Pending, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p), Since: since, Each: each})
+}
+
+// waits reports whether a pod waits for a node, and since when the scheduler has not been able to place it. One for which it makes room by
+// preemption needs no node.
+func waits(p *corev1.Pod) (since time.Time, yes bool) {
+	if p.Spec.NodeName != "" || p.Status.NominatedNodeName != "" {
+		return since, false
+	}
 	for i := range p.Status.Conditions {
-		if s := &p.Status.Conditions[i]; s.Type == corev1.PodScheduled && s.Status == corev1.ConditionFalse && s.Reason == corev1.PodReasonUnschedulable {
-			v.constraints.add(p, -1, len(v.Pending))
-			v.Pending = append(v.Pending, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p)})
-			return
+		c := &p.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.LastTransitionTime.Time, true
 		}
 	}
+	return since, false
 }
 
 // controlPlaneLabels mark servers: K3s sets the first on every server, the second on older ones, the third on those that run etcd
@@ -198,6 +211,7 @@ var controlPlaneLabels = [...]string{"node-role.kubernetes.io/control-plane", "n
 
 func nodeOf(n *corev1.Node) nodes.Node {
 	a := n.Status.Allocatable
+	labels, taints := lasting(n)
 	out := nodes.Node{
 		NodeRef:       nodes.NodeRef{Name: n.Name, UID: string(n.UID)},
 		ProviderID:    n.Spec.ProviderID,
@@ -207,7 +221,8 @@ func nodeOf(n *corev1.Node) nodes.Node {
 		CreatedAt:     n.CreationTimestamp.Time,
 		Kubelet:       n.Status.NodeInfo.KubeletVersion,
 		Allocatable:   nodes.Resources{MilliCPU: a.Cpu().MilliValue(), Memory: a.Memory().Value(), Pods: int(a.Pods().Value())},
-		Labels:        n.Labels,
+		ToBeDeleted:   departureOf(n).tainted,
+		Labels:        labels,
 		Extended:      extendedOf(a),
 	}
 	for _, key := range controlPlaneLabels {
@@ -239,7 +254,7 @@ func nodeOf(n *corev1.Node) nodes.Node {
 			}
 		}
 	}
-	for _, t := range n.Spec.Taints {
+	for _, t := range taints {
 		out.Taints = append(out.Taints, nodes.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 	}
 	return out

@@ -107,7 +107,7 @@ func (c Config) problems() []setting.Problem {
 		check(d > 0, env, fmt.Sprint(int64(d/time.Second)), "use a whole number of seconds above 0")
 	}
 	u, err := url.Parse(c.URL)
-	check(c.URL != "" && err == nil, "PROMETHEUS_URL", c.URL, "name the Prometheus server, for example http://prometheus.monitoring:9090")
+	check(c.URL != "" && err == nil, "PROMETHEUS_URL", c.URL, "name the Prometheus server, for example http://prometheus.monitoring:9090; SIGNALS=kubernetes needs none")
 	check(err != nil || u.User == nil, "PROMETHEUS_URL", "(not shown)", "leave user and password out of the URL: name a file that has them by PROMETHEUS_BASIC_AUTH_REF")
 	for _, r := range []struct{ env, ref string }{{"PROMETHEUS_TOKEN_REF", c.TokenRef}, {"PROMETHEUS_BASIC_AUTH_REF", c.BasicRef}, {"PROMETHEUS_CA_REF", c.CARef}} {
 		kind, rest, ok := strings.Cut(r.ref, ":")

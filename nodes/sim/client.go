@@ -18,7 +18,8 @@ type Hook interface {
 	After(call string, err error) error
 }
 
-// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, WorkerPlane, Store and EventLog.
+// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, EvictionRequester,
+// WorkerPlane, Store and EventLog.
 type Client struct {
 	state *state
 	actor string
@@ -26,12 +27,13 @@ type Client struct {
 }
 
 var (
-	_ nodes.Signals     = (*Client)(nil)
-	_ nodes.Cloud       = (*Client)(nil)
-	_ nodes.Cluster     = (*Client)(nil)
-	_ nodes.Store       = (*Client)(nil)
-	_ nodes.EventLog    = (*Client)(nil)
-	_ nodes.WorkerPlane = (*Client)(nil)
+	_ nodes.Signals           = (*Client)(nil)
+	_ nodes.EvictionRequester = (*Client)(nil)
+	_ nodes.Cloud             = (*Client)(nil)
+	_ nodes.Cluster           = (*Client)(nil)
+	_ nodes.Store             = (*Client)(nil)
+	_ nodes.EventLog          = (*Client)(nil)
+	_ nodes.WorkerPlane       = (*Client)(nil)
 )
 
 // ErrLate, returned by a Hook's Before, lets the call take effect although its deadline has passed: the request was sent in time
@@ -127,6 +129,29 @@ func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
 	return out, err
 }
 
+// OnDemandPrices returns the prices of the types that are sold.
+func (c *Client) OnDemandPrices(ctx context.Context, types []string) (map[string]float64, error) {
+	out := map[string]float64{}
+	err := c.do(ctx, CloudPart, "cloud.OnDemandPrices", func(context.Context) error {
+		c.state.pricesOf(types, nodes.OnDemand, "", out)
+		return nil
+	})
+	return out, err
+}
+
+// SpotPrices returns the Spot prices of the types that are sold in each zone.
+func (c *Client) SpotPrices(ctx context.Context, types, zones []string) (map[string]map[string]float64, error) {
+	out := map[string]map[string]float64{}
+	err := c.do(ctx, CloudPart, "cloud.SpotPrices", func(context.Context) error {
+		for _, z := range zones {
+			out[z] = map[string]float64{}
+			c.state.pricesOf(types, nodes.Spot, z, out[z])
+		}
+		return nil
+	})
+	return out, err
+}
+
 // Launch starts an instance. A token is bound to its first request in its zone, whether or not that got an instance.
 func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
 	return c.LaunchAs(ctx, req, c.state.market.joins[req.Template.ID])
@@ -153,7 +178,7 @@ func (c *Client) Terminate(ctx context.Context, id string) error {
 			return fmt.Errorf("cloud.Terminate: %w", ErrUnreachable)
 		}
 		in := c.state.fleet.find(id)
-		if in == nil || !in.alive() {
+		if in == nil || in.Gone() {
 			return nil
 		}
 		c.log(Entry{Kind: Terminated, Instance: id, Zone: in.Zone, Facts: c.state.fleet.facts(in)})
@@ -195,7 +220,7 @@ func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
 		}
 		for _, p := range c.state.pods.pods {
 			if p.node == nil {
-				v.Pending = append(v.Pending, nodes.Pod{Name: p.Name, Requests: p.requests(), NeverFit: p.NeverFit, Scheduling: p.Scheduling})
+				v.Pending = append(v.Pending, nodes.Pod{Name: p.Name, Requests: p.requests(), NeverFit: p.NeverFit, Since: p.since, Scheduling: p.Scheduling})
 			} else if i, ok := at[p.node]; ok {
 				p.show(&v.Nodes[i])
 			}
@@ -207,13 +232,14 @@ func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
 	return v, err
 }
 
-// Cordon makes a node unschedulable.
+// Cordon makes a node unschedulable and marks it as to be deleted.
 func (c *Client) Cordon(ctx context.Context, ref nodes.NodeRef, claim string) error {
 	return c.onNode(ctx, "cluster.Cordon", ref, func(n *node) error {
-		if n.Unschedulable && slices.Contains(n.claims, claim) {
+		if n.Unschedulable && n.marked() && slices.Contains(n.claims, claim) {
 			return nil
 		}
 		n.Unschedulable = true
+		n.mark(true)
 		if !slices.Contains(n.claims, claim) {
 			n.claims = append(n.claims, claim)
 		}
@@ -222,13 +248,19 @@ func (c *Client) Cordon(ctx context.Context, ref nodes.NodeRef, claim string) er
 	})
 }
 
-// Uncordon takes a claim away.
+// Uncordon takes a claim away, and the marks if no other is left.
 func (c *Client) Uncordon(ctx context.Context, ref nodes.NodeRef, claim string) error {
 	return c.onNode(ctx, "cluster.Uncordon", ref, func(n *node) error {
+		if len(n.claims) == 0 {
+			n.mark(false)
+		}
 		if !slices.Contains(n.claims, claim) {
 			return nil
 		}
 		n.claims = slices.DeleteFunc(n.claims, func(s string) bool { return s == claim })
+		if len(n.claims) == 0 {
+			n.mark(false)
+		}
 		if len(n.claims) == 0 && !n.byHand {
 			n.Unschedulable = false
 		}
@@ -334,7 +366,7 @@ func (c *Client) Cost(context.Context, []string) (map[string]float64, error) { r
 func (c *Client) DrainWorkers(ctx context.Context, name string, _ time.Time) (left int, err error) {
 	err = c.do(ctx, WorkersPart, "workers.DrainWorkers", func(context.Context) error {
 		for _, p := range c.state.pods.pods {
-			if p.node == nil || p.node.Name != name || p.Work == 0 {
+			if p.node == nil || p.node.Name != name || p.Work == 0 || p.Responds {
 				continue
 			}
 			if !p.askedHere() {
@@ -354,10 +386,51 @@ func (c *Client) DrainWorkers(ctx context.Context, name string, _ time.Time) (le
 func (c *Client) TakeBack(ctx context.Context, name string) error {
 	return c.do(ctx, WorkersPart, "workers.TakeBack", func(context.Context) error {
 		for _, p := range c.state.pods.pods {
-			if p.node != nil && p.node.Name == name {
+			if p.node != nil && p.node.Name == name && !p.Responds {
 				p.drainAsked = time.Time{}
 			}
 		}
+		return nil
+	})
+}
+
+// RequestEvictions asks the pods on a node that respond to give their work away, and returns how many are still at it.
+func (c *Client) RequestEvictions(ctx context.Context, ref nodes.NodeRef) (responding int, err error) {
+	err = c.do(ctx, ClusterPart, "cluster.RequestEvictions", func(ctx context.Context) error {
+		n := c.state.fleet.findNode(ref)
+		if down, _ := c.state.outages.of(RequestsPart); down || n == nil {
+			return fmt.Errorf("cluster.RequestEvictions: %w", ErrUnreachable)
+		}
+		for _, p := range c.state.pods.pods {
+			if p.node != n || !p.Responds {
+				continue
+			}
+			if !p.askedHere() {
+				p.drainAsked, p.drainAskedOn = c.state.time.now, n
+			}
+			if p.holding(c.state.time.now) {
+				responding++
+			}
+		}
+		_, late := ctx.(arrivesLate)
+		c.log(Entry{Kind: EvictionsRequested, Instance: n.instance.ID, Node: ref, Late: late})
+		return nil
+	})
+	return responding, err
+}
+
+// WithdrawEvictions lets the pods on a node that respond work again.
+func (c *Client) WithdrawEvictions(ctx context.Context, ref nodes.NodeRef) error {
+	return c.onNode(ctx, "cluster.WithdrawEvictions", ref, func(n *node) error {
+		if down, _ := c.state.outages.of(RequestsPart); down {
+			return fmt.Errorf("cluster.WithdrawEvictions: %w", ErrUnreachable)
+		}
+		for _, p := range c.state.pods.pods {
+			if p.node == n && p.Responds {
+				p.drainAsked = time.Time{}
+			}
+		}
+		c.log(Entry{Kind: EvictionsWithdrawn, Instance: n.instance.ID, Node: ref})
 		return nil
 	})
 }

@@ -222,10 +222,11 @@ type Fleet struct {
 	Alive      int // pending and running
 	Ready      int // alive with a Ready node
 	Available  int // Ready and not cordoned
-	Cordoned   int // alive with a cordoned node
+	Cordoned   int // alive with a node that is cordoned or has a mark of a drain
 	Nodeless   int // alive without a Node object
 	StaleNodes int // Node objects of instances that have ended
 	Pending    int // pods without a node that some node could run
+	Requested  int // pods whose eviction is requested where they are
 }
 
 // count counts the workers.
@@ -244,10 +245,10 @@ func (f *fleet) count() Fleet {
 		if n.Ready {
 			c.Ready++
 		}
-		if n.Ready && !n.Unschedulable {
+		if n.Available() {
 			c.Available++
 		}
-		if n.Unschedulable {
+		if n.Closed() || n.unbalanced {
 			c.Cordoned++
 		}
 	}
@@ -282,7 +283,7 @@ func (f *fleet) lived(since time.Time) time.Duration {
 func (f *fleet) facts(in *instance) Facts {
 	facts := Facts{Alive: in.alive(), EverReady: in.everReady, Control: in.ControlPlane, HandMade: in.ActionID == ""}
 	if n := in.node; n != nil {
-		facts.Joined, facts.Cordoned = true, n.Unschedulable
+		facts.Joined, facts.Cordoned = true, n.Unschedulable && n.marked()
 		if n.Ready {
 			facts.ReadySince = n.readySince
 		}
@@ -294,7 +295,7 @@ func (f *fleet) facts(in *instance) Facts {
 			continue
 		}
 		facts.AliveAll++
-		if o == in || o.node == nil || !o.node.Ready || o.node.Unschedulable {
+		if o == in || o.node == nil || !o.node.Available() {
 			continue
 		}
 		facts.Available++

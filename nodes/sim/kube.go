@@ -13,13 +13,18 @@ import (
 
 // This file is what a cluster shows and lets happen through the Kubernetes API; package kubeapi puts it on the wire.
 
-// ClaimsAnnotation is where a node says who cordoned it, as the Kubernetes adapter writes it.
-const ClaimsAnnotation = "muster.dev/cordoned-by"
+// What the Kubernetes adapter writes on a node that it cordons.
+const (
+	ClaimsAnnotation = "muster.dev/cordoned-by"   // who cordoned it
+	ToBeDeletedTaint = "muster.dev/to-be-deleted" // its only effect is NoSchedule
+	NotBalanced      = "muster"                   // value of the label by which load balancers leave a node alone
+)
 
 // KubeNode is a node as the Kubernetes API shows it.
 type KubeNode struct {
 	nodes.Node
 	Zone        string
+	Unbalanced  bool // it has the label of NotBalanced
 	Annotations map[string]string
 	Version     string // changes with anything that is shown
 }
@@ -73,7 +78,7 @@ func (k *Kube) Nodes() []KubeNode {
 }
 
 func shownNode(n *node) KubeNode {
-	out := KubeNode{Node: n.Node, Zone: n.instance.Zone, Annotations: maps.Clone(n.kube.annotations)}
+	out := KubeNode{Node: n.Node, Zone: n.instance.Zone, Unbalanced: n.unbalanced, Annotations: maps.Clone(n.kube.annotations)}
 	out.Claims = slices.Clone(n.claims)
 	if len(n.claims) > 0 {
 		if out.Annotations == nil {
@@ -124,9 +129,10 @@ func (k *Kube) Budgets() []BudgetStatus {
 	return out
 }
 
-// SetNode writes what a patch of a node may change: whether it is schedulable and its annotations. Claims come and go with their
-// annotation and are entered in the ledger as Client.Cordon and Client.Uncordon enter them.
-func (k *Kube) SetNode(ref nodes.NodeRef, unschedulable bool, annotations map[string]string) {
+// SetNode writes what a patch of a node may change: whether it is schedulable, its marks and its annotations. Claims come and go with
+// their annotation and are entered in the ledger as Client.Cordon and Client.Uncordon enter them.
+func (k *Kube) SetNode(to KubeNode) {
+	ref, annotations := to.NodeRef, to.Annotations
 	n := k.state.fleet.findNode(ref)
 	if n == nil {
 		return
@@ -134,8 +140,9 @@ func (k *Kube) SetNode(ref nodes.NodeRef, unschedulable bool, annotations map[st
 	claims := strings.FieldsFunc(annotations[ClaimsAnnotation], func(r rune) bool { return r == ',' })
 	before := n.claims
 	n.byHand = n.byHand || n.Unschedulable && len(before) == 0
-	n.Unschedulable, n.claims = unschedulable, claims
-	if !unschedulable {
+	n.Unschedulable, n.claims = to.Unschedulable, claims
+	n.ToBeDeleted, n.unbalanced = to.ToBeDeleted, to.Unbalanced
+	if !to.Unschedulable {
 		n.byHand = false
 	}
 	n.kube.annotations = maps.Clone(annotations)

@@ -30,10 +30,17 @@ type node struct {
 	readySince time.Time
 	claims     []string
 	byHand     bool          // a person cordoned it
+	unbalanced bool          // load balancers send it no new connections
 	closed     bool          // no pod tolerates its taints
 	keeps      []nodes.Taint // that pods have to tolerate
 	kube       nodeTraits
 }
+
+// mark marks the node as to be deleted, or takes the marks off.
+func (n *node) mark(on bool) { n.ToBeDeleted, n.unbalanced = on, on }
+
+// marked reports whether the node has both marks.
+func (n *node) marked() bool { return n.ToBeDeleted && n.unbalanced }
 
 // nodeTraits is what only the Kubernetes API shows of a node.
 type nodeTraits struct {

@@ -20,6 +20,7 @@ const (
 	WorkersPart  Part = "workers"
 
 	TerminatePart Part = "terminate" // terminations alone, as when the permission for them is missing
+	RequestsPart  Part = "requests"  // requests for evictions alone, likewise
 )
 
 // ErrUnreachable is what every call of a part returns during its outage.

@@ -21,6 +21,7 @@ type PodSpec struct {
 	Daemon   bool          // of a DaemonSet: no drain moves it
 	NeverFit string        // why no node could run it
 	Work     time.Duration // a worker that takes this long to give its work away when asked; 0: no worker
+	Responds bool          // it names a responder: it gives its work away when its eviction is requested, not when workers are asked
 	Runs     time.Duration // how long it runs, once it is on a node, until it has finished and is gone; 0: permanently
 	Kube     KubeTraits    // what only the Kubernetes API shows of it
 
@@ -59,7 +60,7 @@ type pod struct {
 	began int       // how often it was placed
 	since time.Time
 
-	drainAsked   time.Time // when it was asked to give its work away; zero: it was not
+	drainAsked   time.Time // when it was asked to give its work away, or its eviction was requested; zero: neither
 	drainAskedOn *node     // where it was then: a pod that has moved is another worker
 }
 
@@ -76,6 +77,7 @@ func (p *pod) evicted() bool { return !p.goes.IsZero() }
 // unplace takes the pod off its node, so that it waits for another one.
 func (p *pod) unplace(now time.Time) {
 	p.node, p.goes, p.since = nil, time.Time{}, now
+	p.drainAsked, p.drainAskedOn = time.Time{}, nil // the pod that comes instead is another
 }
 
 // occupy counts the pod's requests into what is used of its node.

@@ -159,6 +159,14 @@ func (w *Simulator) CordonByHand(instanceID string) {
 	w.settle()
 }
 
+// MarkByHand marks a node as to be deleted, without a claim, as one whose annotations a person has taken off.
+func (w *Simulator) MarkByHand(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fleet.find(instanceID).node.mark(true)
+	w.settle()
+}
+
 // DeleteNode deletes a Node object by hand.
 func (w *Simulator) DeleteNode(instanceID string) {
 	w.mu.Lock()
@@ -330,6 +338,11 @@ func (w *Simulator) Fleet() Fleet {
 	defer w.mu.Unlock()
 	f := w.fleet.count()
 	f.Pending = w.pods.pending()
+	for _, p := range w.pods.pods {
+		if p.Responds && p.node != nil && p.askedHere() {
+			f.Requested++
+		}
+	}
 	return f
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Options describe a simulation at its beginning. The zero value is a cluster of one server of the control plane on 2024-10-27, in
-// zones a and b, whose new instances take 90 s to become Ready. Policy and Zones hold throughout, and so do Capacity and BootOf,
+// zones a and b, whose new instances take 90 s to become Ready. Policy and Zones hold throughout, and so do Capacity, BootOf and Price,
 // which are called with the simulator locked.
 type Options struct {
 	Policy  nodes.Policy  // whose windows the signals use
@@ -27,6 +27,9 @@ type Options struct {
 	WorkerGets   Joins                               // what their user data gave them
 	Capacity     func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
 	BootOf       func(instance string) time.Duration // how long a new instance takes to become Ready; nil or 0: Boot
+
+	// Price is what an hour of an instance type costs, in USD, On-Demand or, in a zone, as Spot; nil: nothing has a price.
+	Price func(typ string, m nodes.Market, zone string) (usd float64, sold bool)
 
 	// Joins is what the user data of a launch template, by its ID, gives a node; of other templates nothing. A Boot with labels or taints of
 	// its own goes before it.
@@ -85,6 +88,7 @@ type state struct {
 	start   time.Time
 	zones   []string
 	latency time.Duration // of each call
+	price   func(typ string, m nodes.Market, zone string) (float64, bool)
 
 	time    *timeline
 	ledger  *ledger
@@ -101,7 +105,7 @@ type state struct {
 // newState returns a cluster with its first workers Ready.
 func newState(o Options) *state {
 	o = o.withDefaults()
-	s := &state{policy: o.Policy, start: o.Start, zones: o.Zones, latency: o.Latency}
+	s := &state{policy: o.Policy, start: o.Start, zones: o.Zones, latency: o.Latency, price: o.Price}
 
 	s.time = &timeline{now: o.Start, each: s.settle}
 	s.ledger = &ledger{time: s.time, watch: o.Watch}
@@ -131,4 +135,16 @@ func newState(o Options) *state {
 func (s *state) settle() {
 	pending := s.pods.schedule(s.fleet.nodes)
 	s.signals.note(s.fleet.nodes, pending)
+}
+
+// pricesOf adds the prices of the types that are sold to out.
+func (s *state) pricesOf(types []string, m nodes.Market, zone string, out map[string]float64) {
+	if s.price == nil {
+		return
+	}
+	for _, typ := range types {
+		if usd, sold := s.price(typ, m, zone); sold {
+			out[typ] = usd
+		}
+	}
 }

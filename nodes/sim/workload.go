@@ -120,7 +120,7 @@ func place(p *pod, on []*node) *node {
 	var best *node
 	most := -1.0
 	for _, n := range on {
-		schedulable := !n.ControlPlane && n.Ready && !n.Unschedulable && n.instance.alive()
+		schedulable := !n.ControlPlane && n.Available() && n.instance.alive()
 		if !schedulable || n.closed || !n.DiskFullSince.IsZero() || !p.selects(n) || !p.tolerated(n) {
 			continue
 		}

@@ -33,7 +33,7 @@ func (c *transcript) tick() {
 func (c *transcript) note(protocol int, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	line := fmt.Sprint([]string{"ec2", "kubernetes", "prometheus"}[protocol], " ", r.Method, " ", asked(r.URL.RequestURI()))
+	line := fmt.Sprint([]string{"ec2", "kubernetes", "prometheus", "dynamodb"}[protocol], " ", r.Method, " ", asked(r.URL.RequestURI()))
 	if len(body) > 0 {
 		line += " " + asked("?" + string(body))[1:]
 	}

@@ -14,7 +14,7 @@ import urllib.parse
 import botocore.session
 import botocore.validate
 
-SERVICES = ("ec2", "sts", "ssm", "secretsmanager", "sqs")
+SERVICES = ("ec2", "sts", "ssm", "secretsmanager", "sqs", "pricing")
 session = botocore.session.get_session()
 MODELS = {name: session.get_service_model(name) for name in SERVICES}
 

@@ -370,6 +370,36 @@ func (c *compute) terminateInstances(r *request) (any, error) {
 	return out, nil
 }
 
+type rebootInstancesResponse struct {
+	XMLName   xml.Name `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ RebootInstancesResponse"`
+	RequestID string   `xml:"requestId"`
+	Return    bool     `xml:"return"`
+}
+
+// rebootInstances has machines reboot. An instance without a machine, and the simulator, know
+// nothing of it: its state is running all the time.
+func (c *compute) rebootInstances(r *request) (any, error) {
+	ids := r.list("InstanceId")
+	found, err := c.client.Lookup(r.ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if in, ok := found[id]; !ok || !in.Alive() {
+			return nil, refused("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
+		}
+	}
+	for _, id := range ids {
+		if c.options.Machines == nil {
+			break
+		}
+		if err := c.options.Machines.Reboot(r.ctx, id); err != nil {
+			return nil, refused("UnsupportedOperation", "%v", err)
+		}
+	}
+	return rebootInstancesResponse{RequestID: "simulated", Return: true}, nil
+}
+
 // ---- the rest of EC2
 
 type describeSubnetsResponse struct {

@@ -2,6 +2,7 @@ package awsapi
 
 import (
 	"encoding/xml"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -39,8 +40,12 @@ func (k *keys) getParameter(r *request) (any, error) {
 	if !ok {
 		return nil, refused("ParameterNotFound", "")
 	}
-	bare, _, _ := strings.Cut(name, ":")
-	return map[string]any{"Parameter": map[string]any{"Name": bare, "Type": "SecureString", "Value": value, "Version": 1}}, nil
+	bare, selector, _ := strings.Cut(name, ":")
+	version, err := strconv.Atoi(selector)
+	if err != nil { // none, or a label
+		version = 1
+	}
+	return map[string]any{"Parameter": map[string]any{"Name": bare, "Type": "SecureString", "Value": value, "Version": version}}, nil
 }
 
 func (k *keys) getSecretValue(r *request) (any, error) {

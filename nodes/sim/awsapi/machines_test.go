@@ -12,7 +12,15 @@ import (
 )
 
 // machines notes what it is told to launch.
-type machines struct{ userData map[string][]string } // by instance, one per call
+type machines struct {
+	userData map[string][]string // by instance, one per call
+	rebooted []string
+}
+
+func (m *machines) Reboot(_ context.Context, id string) error {
+	m.rebooted = append(m.rebooted, id)
+	return nil
+}
 
 func (m *machines) Launch(in nodes.Instance, userData string) {
 	m.userData[in.ID] = append(m.userData[in.ID], userData)
@@ -56,6 +64,40 @@ func TestMachines(t *testing.T) {
 		_, body := post("", "Action=GetConsoleOutput&InstanceId="+id)
 		if want := base64.StdEncoding.EncodeToString([]byte("console of " + id)); !strings.Contains(body, want) {
 			t.Errorf("got %s", body)
+		}
+	})
+
+	t.Run("a reboot is the machine's", func(t *testing.T) {
+		id := launch("four", "ImageId=ami-1")
+		code, body := post("", "Action=RebootInstances&InstanceId.1="+id)
+		if code != 200 || !strings.Contains(body, "<return>true</return>") {
+			t.Errorf("got %d: %s", code, body)
+		}
+		if code, body := post("", "Action=RebootInstances&InstanceId.1=i-fff"); code != 400 || !strings.Contains(body, "InvalidInstanceID.NotFound") {
+			t.Errorf("of an unknown one: got %d: %s", code, body)
+		}
+		if len(m.rebooted) != 1 || m.rebooted[0] != id {
+			t.Errorf("rebooted: %q", m.rebooted)
+		}
+	})
+
+	t.Run("a stopped instance is still there, and can be terminated", func(t *testing.T) {
+		id := launch("five", "ImageId=ami-1")
+		if code, body := post("", "Action=StopInstances&InstanceId.1="+id); code != 200 || !strings.Contains(body, "<name>stopping</name>") {
+			t.Errorf("got %d: %s", code, body)
+		}
+		if code, body := post("", "Action=TerminateInstances&InstanceId.1="+id); code != 200 || !strings.Contains(body, "<name>shutting-down</name>") || !strings.Contains(body, "<name>stopping</name>") {
+			t.Errorf("terminated: got %d: %s", code, body)
+		}
+		if code, body := post("", "Action=StopInstances&InstanceId.1=i-fff"); code != 400 || !strings.Contains(body, "InvalidInstanceID.NotFound") {
+			t.Errorf("of an unknown one: got %d: %s", code, body)
+		}
+	})
+
+	t.Run("a Spot instance can't be stopped", func(t *testing.T) {
+		id := launch("six", "ImageId=ami-1&InstanceMarketOptions.MarketType=spot")
+		if code, body := post("", "Action=StopInstances&InstanceId.1="+id); code != 400 || !strings.Contains(body, "UnsupportedOperation") {
+			t.Errorf("got %d: %s", code, body)
 		}
 	})
 

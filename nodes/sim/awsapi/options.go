@@ -23,6 +23,7 @@ type Options struct {
 	Templates          map[string]string // image by launch template and version, TEMPLATE/VERSION; nil: every template exists
 	UserData           map[string]string // of launch templates, by TEMPLATE/VERSION; a launch with its own has that
 	Machines           Machines          // behind the instances that are launched; nil: there are none
+	Price              Price             // what instances cost; nil: the Price List and the history of Spot prices are empty
 	Foreign            []nodes.Instance  // instances of others, which carry no tag
 	Actor              string            // in the ledger; "": aws
 	PollUnit           time.Duration     // how long a second of long polling takes; 0: a second
@@ -38,6 +39,9 @@ type Machines interface {
 	// Console returns what the machine of an instance has written to its console; ok is
 	// false if it has none.
 	Console(ctx context.Context, instanceID string) (output string, ok bool)
+	// Reboot asks the machine of an instance to reboot, if it has one. It returns before that
+	// has.
+	Reboot(ctx context.Context, instanceID string) error
 }
 
 // withDefaults returns the options with the values that the zero ones stand for in a cluster.
@@ -50,6 +54,9 @@ func (o Options) withDefaults(cluster string) Options {
 	}
 	if o.ServerTag == (Tag{}) {
 		o.ServerTag = Tag{"muster.dev/role", "control-plane"}
+	}
+	if o.Price == nil {
+		o.Price = none
 	}
 	o.Parameters = maps.Clone(o.Parameters)
 	if o.Parameters == nil {

@@ -103,7 +103,7 @@ func (r *request) filters(values func(name string) []string) bool {
 }
 
 // targets are the services of the JSON protocol by the first part of X-Amz-Target.
-var targets = map[string]string{"AmazonSSM": "ssm", "secretsmanager": "secretsmanager", "AmazonSQS": "sqs"}
+var targets = map[string]string{"AmazonSSM": "ssm", "secretsmanager": "secretsmanager", "AmazonSQS": "sqs", "AWSPriceListService": "pricing"}
 
 const largestRequest = 1 << 20
 

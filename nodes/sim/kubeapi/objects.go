@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,12 @@ func nodeObject(n sim.KubeNode) *corev1.Node {
 	}
 	for _, t := range n.Taints {
 		out.Spec.Taints = append(out.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	if n.ToBeDeleted {
+		out.Spec.Taints = append(out.Spec.Taints, corev1.Taint{Key: sim.ToBeDeletedTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if n.Unbalanced {
+		out.Labels[corev1.LabelNodeExcludeBalancers] = sim.NotBalanced
 	}
 	if strings.HasPrefix(n.ProviderID, "aws:") { // stock nodes don't know their zone
 		out.Labels[corev1.LabelTopologyZone] = n.Zone
@@ -178,7 +185,7 @@ func ownersOf(p sim.KubePod, name string) []metav1.OwnerReference {
 }
 
 func setConditions(out *corev1.Pod, p sim.KubePod) {
-	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: status(p.Node != "")}
+	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: status(p.Node != ""), LastTransitionTime: metav1.NewTime(p.Since)}
 	switch {
 	case p.Node != "":
 		out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: status(!p.Kube.NotReady)})
@@ -331,8 +338,8 @@ func wrongUID(want, is string) error {
 	return said(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", want, is))
 }
 
-// patchNode applies a merge patch (RFC 7386) of metadata.annotations and spec.unschedulable. It refuses any other field, because
-// there it would only pretend.
+// patchNode applies a merge patch (RFC 7386) of metadata.annotations, spec.unschedulable and the marks of a drain among labels and taints.
+// It refuses any other field, label and taint, because there it would only pretend.
 func patchNode(k *sim.Kube, q *request, n *sim.KubeNode) error {
 	if t := q.Header.Get("Content-Type"); t != string(types.MergePatchType) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
@@ -343,9 +350,11 @@ func patchNode(k *sim.Kube, q *request, n *sim.KubeNode) error {
 			UID             *string            `json:"uid"`
 			ResourceVersion *string            `json:"resourceVersion"`
 			Annotations     map[string]*string `json:"annotations"`
+			Labels          map[string]*string `json:"labels"`
 		} `json:"metadata"`
 		Spec struct {
-			Unschedulable *bool `json:"unschedulable"`
+			Unschedulable *bool           `json:"unschedulable"`
+			Taints        *[]corev1.Taint `json:"taints"`
 		} `json:"spec"`
 	}
 	d := json.NewDecoder(strings.NewReader(string(q.body)))
@@ -359,22 +368,48 @@ func patchNode(k *sim.Kube, q *request, n *sim.KubeNode) error {
 	if u := p.Metadata.UID; u != nil && *u != n.UID {
 		return apierrors.NewConflict(nodeResource, n.Name, wrongUID(*u, n.UID))
 	}
-	annotations := maps.Clone(n.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
+	to := *n
+	to.Annotations = maps.Clone(n.Annotations)
+	if to.Annotations == nil {
+		to.Annotations = map[string]string{}
 	}
 	for key, v := range p.Metadata.Annotations {
 		if v == nil {
-			delete(annotations, key)
+			delete(to.Annotations, key)
 		} else {
-			annotations[key] = *v
+			to.Annotations[key] = *v
 		}
 	}
-	unschedulable := n.Unschedulable
 	if p.Spec.Unschedulable != nil {
-		unschedulable = *p.Spec.Unschedulable
+		to.Unschedulable = *p.Spec.Unschedulable
 	}
-	k.SetNode(n.NodeRef, unschedulable, annotations)
+	if err := setMarks(&to, p.Metadata.Labels, p.Spec.Taints); err != nil {
+		return err
+	}
+	k.SetNode(to)
+	return nil
+}
+
+// setMarks applies what a patch says of labels and taints. Taints come as a whole, and none but the mark may be missing or new.
+func setMarks(to *sim.KubeNode, labels map[string]*string, taints *[]corev1.Taint) error {
+	for key, v := range labels {
+		if key != corev1.LabelNodeExcludeBalancers || v != nil && *v != sim.NotBalanced {
+			return apierrors.NewBadRequest("label " + key + " can't be changed here")
+		}
+		to.Unbalanced = v != nil
+	}
+	if taints == nil {
+		return nil
+	}
+	mark := func(t corev1.Taint) bool { return t.Key == sim.ToBeDeletedTaint }
+	before := slices.DeleteFunc(nodeObject(*to).Spec.Taints, mark)
+	after := slices.DeleteFunc(slices.Clone(*taints), mark)
+	// The controller that gives a cordoned node its taint is as quick as the patch here.
+	own := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
+	if !slices.Equal(slices.DeleteFunc(before, own), slices.DeleteFunc(after, own)) {
+		return apierrors.NewBadRequest("taints other than " + sim.ToBeDeletedTaint + " can't be changed here")
+	}
+	to.ToBeDeleted = slices.ContainsFunc(*taints, mark)
 	return nil
 }
 

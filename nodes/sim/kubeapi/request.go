@@ -67,6 +67,9 @@ func parse(r *http.Request) (*request, bool) {
 	q.use.Verb = verbs[r.Method]
 	if q.use.Verb == "get" && q.name == "" {
 		q.use.Verb = "list"
+		if r.FormValue("watch") == "true" || r.FormValue("watch") == "1" {
+			q.use.Verb = "watch"
+		}
 	}
 	return q, q.use.Verb != "" && slices.Contains(served, q.use)
 }
@@ -74,7 +77,7 @@ func parse(r *http.Request) (*request, bool) {
 // served is everything there is.
 var served = []Use{
 	{"list", "", "nodes", ""}, {"get", "", "nodes", ""}, {"patch", "", "nodes", ""}, {"delete", "", "nodes", ""},
-	{"list", "", "pods", ""}, {"create", "", "pods", "eviction"},
+	{"list", "", "pods", ""}, {"watch", "", "pods", ""}, {"create", "", "pods", "eviction"},
 	{"list", "policy", "poddisruptionbudgets", ""},
 	{"list", "", "persistentvolumeclaims", ""}, {"list", "", "persistentvolumes", ""}, {"list", "storage.k8s.io", "storageclasses", ""},
 	{"create", "authorization.k8s.io", "selfsubjectaccessreviews", ""}, {"get", "apps", "deployments", "scale"},

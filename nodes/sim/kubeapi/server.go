@@ -128,6 +128,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		panic(http.ErrAbortHandler)
 	}
+	if q.use.Verb == "watch" {
+		s.watch(w, q)
+		return
+	}
 	var out runtime.Object
 	err = s.client.Kube(r.Context(), q.use.String(), func(k *sim.Kube) (err error) {
 		out, err = s.serve(k, q)

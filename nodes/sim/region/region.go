@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/prom"
@@ -42,6 +44,7 @@ type Options struct {
 	Speed      float64           // seconds of the region for each second, 1 or more; 0: 1. Config's node plane keeps to 1
 	History    time.Duration     // how long the region has been there when it starts, and its metrics with it
 	Parameters map[string]string // of SSM, by name
+	Price      awsapi.Price      // what instances cost; nil: by the table that comes with Muster
 	Machines   awsapi.Machines   // behind the instances; nil: there are none
 }
 
@@ -74,9 +77,12 @@ func Start(o Options) (*Region, error) {
 	if o.Speed == 0 {
 		o.Speed = 1
 	}
+	if o.Price == nil {
+		o.Price = shippedPrice()
+	}
 	o.Sim.Start = time.Now().Add(-o.History)
 	r := &Region{o: o, Simulator: sim.New(o.Sim)}
-	r.AWS = awsapi.New(r.Simulator, awsapi.Options{Parameters: o.Parameters, Machines: o.Machines})
+	r.AWS = awsapi.New(r.Simulator, awsapi.Options{Parameters: o.Parameters, Machines: o.Machines, Price: o.Price})
 	r.Kube = kubeapi.New(r.Simulator.Client("kubernetes", nil))
 	r.Prometheus = promapi.New(promapi.Options{Interval: o.Scrape})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,6 +102,15 @@ func Start(o Options) (*Region, error) {
 	r.Simulator.Advance(o.History)
 	r.running.Go(func() { sim.RealTime(ctx, r.Simulator, o.Speed) })
 	return r, nil
+}
+
+// shippedPrice returns the prices of the table that comes with Muster.
+func shippedPrice() awsapi.Price {
+	table := fit.Shipped()
+	return func(name string, m nodes.Market, _ string) (float64, bool) {
+		t, sold := table[name]
+		return t.Price(m), sold
+	}
 }
 
 func (r *Region) serve(ctx context.Context, h http.Handler) (string, error) {
@@ -121,11 +136,12 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("connecting to the simulated cluster: %w", err)
 	}
-	pc := prom.DefaultConfig()
-	pc.URL, pc.Step, pc.Rate, pc.MaxAge = r.PromURL, r.o.Scrape, r.o.Rate, 30*r.o.Scrape
-	signals, err := prom.Open(ctx, pc, c.Policy)
-	if err != nil {
-		return c, fmt.Errorf("connecting to the simulated Prometheus: %w", err)
+	if c.Policy.Signals != nodes.SignalsKubernetes {
+		pc := prom.DefaultConfig()
+		pc.URL, pc.Step, pc.Rate, pc.MaxAge = r.PromURL, r.o.Scrape, r.o.Rate, 30*r.o.Scrape
+		if c.Signals, err = prom.Open(ctx, pc, c.Policy); err != nil {
+			return c, fmt.Errorf("connecting to the simulated Prometheus: %w", err)
+		}
 	}
 	store, err := local.Open(ctx, filepath.Join(r.o.Dir, "nodes"), local.Options{Cluster: c.Policy.Cluster})
 	if err != nil {
@@ -133,7 +149,7 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	}
 	r.store = store
 	r.closers = append(r.closers, store.Close)
-	c.Cloud, c.Cluster, c.Signals, c.Store, c.EventLog = cloud, cluster, signals, store, store
+	c.Cloud, c.Cluster, c.Store, c.EventLog = cloud, cluster, store, store
 	c.Template = template
 	return c, nil
 }
@@ -149,7 +165,8 @@ func (r *Region) CloudWith(change func(*ec2.Config)) (*ec2.Cloud, nodes.Template
 	p := r.o.Sim.Policy
 	c := ec2.Config{Cluster: p.Cluster, LaunchTemplate: "lt-00000001", LaunchTemplateVersion: "1", UserData: ec2.UserDataTemplate, InstanceTypes: p.InstanceTypes, Spot: p.Spot}
 	change(&c)
-	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg), Identity: sts.NewFromConfig(cfg)}, c)
+	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg), Identity: sts.NewFromConfig(cfg),
+		Pricing: pricing.NewFromConfig(cfg), Region: cfg.Region}, c)
 	if err != nil {
 		return nil, nodes.Template{}, fmt.Errorf("connecting to the simulated region: %w", err)
 	}
