@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
@@ -25,12 +26,14 @@ import (
 
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/dynamo"
 	"github.com/muster-dev/muster/nodes/ec2"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/awsapi"
 	"github.com/muster-dev/muster/nodes/sim/kubeapi"
+	"github.com/muster-dev/muster/setting"
 )
 
 // calls is what was asked for, by who asked.
@@ -81,6 +84,8 @@ type plane struct {
 	used calls // of AWS
 	verb calls // of Kubernetes
 	api  *kubeapi.Server
+
+	environment setting.Lookup // by which settings are read from SSM
 }
 
 // as makes f's calls those of who.
@@ -131,19 +136,26 @@ func newPlane(t *testing.T) *plane {
 	pol.Cluster, pol.StateTable, pol.LogsTable = "prod", "calls-state", "calls-logs"
 	pol.CooldownUp, pol.CooldownDown, pol.PendingUpFor, pol.IdleDownFor = time.Minute, time.Minute, time.Minute, 2*time.Minute
 	p := &plane{w: sim.New(sim.Options{Policy: pol, Workers: []string{"a", "b", "a"}, Visible: 5 * time.Second, Boot: time.Minute}), who: "nobody"}
-	p.aws = awsapi.New(p.w, awsapi.Options{PollUnit: 10 * time.Millisecond, Parameters: map[string]string{"/muster/prod/user-data:1": "#!"}, Secrets: map[string]string{"muster/prod/user-data": "#!"}})
+	p.aws = awsapi.New(p.w, awsapi.Options{PollUnit: 10 * time.Millisecond, Parameters: map[string]string{"/muster/prod/user-data:1": "#!", "/muster/prod/settings": "CPU_UP: 0.8"}, Secrets: map[string]string{"muster/prod/user-data": "#!"}})
 	p.aws.OnCall(func(c awsapi.Call) { p.used.note(p.asker(), c.Permission()) })
 	region := httptest.NewServer(p.aws)
 	t.Cleanup(region.Close)
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKID")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+	p.environment = func(name string) (string, bool) {
+		v, ok := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL_SSM": region.URL}[name]
+		return v, ok
+	}
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: &region.URL, Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "")}
 	p.sqs = sqs.NewFromConfig(cfg)
 	ec := ec2.Config{
-		Cluster: "prod", LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataK3s, InstanceTypes: pol.InstanceTypes, Spot: true,
+		Cluster: "prod", LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataK3s, InstanceTypes: pol.InstanceTypes, Spot: true, Prices: ec2.PricesAWS,
 		Join: ec2.Join{Server: "https://10.0.0.10:6443", TokenRef: "ssm:/muster/prod/agent-token"},
 	}
 	var err error
 	p.cloud, err = ec2.New(ec2.API{
 		EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg), Identity: sts.NewFromConfig(cfg),
+		Pricing: pricing.NewFromConfig(cfg), Region: cfg.Region,
 	}, ec)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +177,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.rec, err = nodes.New(nodes.Config{
-		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Cluster: p.kube, Store: p.db.Store(), EventLog: p.db.EventLog(),
+		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Pricer: p.cloud, Cluster: p.kube, Store: p.db.Store(), EventLog: p.db.EventLog(),
 		Clock: p.w.Clock(), Template: ec.Template(),
 	})
 	if err != nil {
@@ -245,11 +257,23 @@ func live(t *testing.T) *plane {
 			}
 		})
 	}
+	p.as("document", func() {
+		if d, err := connect.ReadDocument(t.Context(), "ssm:/muster/prod/settings", connect.Known(connect.Groups()), p.environment); err != nil || d.Values["CPU_UP"] != "0.8" {
+			t.Fatal(d, err)
+		}
+	})
 	p.as("queue", func() { p.poll(t) })
 	p.w.Deploy(sim.PodSpec{Name: "fdc-system/defender"}, nil).Scale(3)
 	p.as("following", func() {
 		if n, err := p.kube.Replicas(t.Context(), "fdc-system", "defender"); err != nil || n != 3 {
 			t.Fatal(n, err)
+		}
+	})
+	p.as("watching", func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.kube.WatchPending(ctx, func(time.Time) { cancel() }); err != nil {
+			t.Fatal(err)
 		}
 	})
 	p.as("doctor", func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/cassandra"
+	"github.com/muster-dev/muster/defender/responder"
 	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/lab"
@@ -69,6 +70,27 @@ func (h helm) run(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// packaged packages every chart and returns the files by chart.
+func (h helm) packaged(t *testing.T) map[string]string {
+	t.Helper()
+	folders, err := filepath.Glob("charts/*")
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("%d charts: %v", len(folders), err)
+	}
+
+	files := map[string]string{}
+	for _, folder := range folders {
+		dir := t.TempDir()
+		h.run(t, "package", folder, "--destination", dir)
+		made, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
+		if err != nil || len(made) != 1 {
+			t.Fatalf("packaging %s made %d files: %v", folder, len(made), err)
+		}
+		files[filepath.Base(folder)] = made[0]
+	}
+	return files
 }
 
 // chart is a chart with the manifests that it must be equal to.
@@ -127,6 +149,14 @@ func TestCharts(t *testing.T) {
 			if _, err := l.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "--namespace", c.namespace, "--filename", file); err != nil {
 				t.Error(err)
 			}
+
+			k := newKubeconform(t, l, apiVersions(rendered)...)
+			said, err := k.check(t, rendered)
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("kubeconform: %s", said)
+			k.checkRejects(t, rendered)
 		})
 	}
 }
@@ -237,6 +267,7 @@ func TestChartsRefuse(t *testing.T) {
 		{charts[3], "settings.MAX_WORKER=4", "MAX_WORKER"},
 		{charts[3], "settings.HTTP=off", "HTTP"},
 		{charts[3], "settings.PROMETHEUS_URL=null", "PROMETHEUS_URL"},
+		{charts[3], "settingsDocument=/muster/prod/settings", "settingsDocument"},
 		{charts[3], "image.repository=", "repository"},
 	} {
 		t.Run(c.chart.name+" "+c.set, func(t *testing.T) {
@@ -419,10 +450,13 @@ func TestChartOfTheDaemonRequires(t *testing.T) {
 		"Muster's, without the token": {map[string]string{"K3S_URL": joining["K3S_URL"]}, false},
 		"Muster's, without anything":  {nil, false},
 		"the template's":              {map[string]string{"USER_DATA": "template"}, true},
+		"no Prometheus":               {map[string]string{"USER_DATA": "template", "PROMETHEUS_URL": ""}, false},
+		"no need of Prometheus":       {map[string]string{"USER_DATA": "template", "PROMETHEUS_URL": "", "SIGNALS": "kubernetes"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := maps.Clone(least)
 			maps.Copy(settings, c.more)
+			maps.DeleteFunc(settings, func(_, value string) bool { return value == "" })
 			args := []string{"template", "muster-nodes", "charts/muster-nodes", "--set", "image.repository=registry.example.com/muster-nodes"}
 			for setting, value := range settings {
 				args = append(args, "--set-string", "settings."+setting+"="+value)
@@ -433,6 +467,21 @@ func TestChartOfTheDaemonRequires(t *testing.T) {
 				t.Errorf("want it to be accepted: %t\nHelm: %v\nthe daemon: %v", c.want, helmErr, daemonErr)
 			}
 		})
+	}
+}
+
+// TestChartOfTheDaemonWithADocument: the daemon is told where in SSM its settings are, and then needs none in its values.
+func TestChartOfTheDaemonWithADocument(t *testing.T) {
+	h := newHelm(t, "")
+	out := h.run(t, "template", "muster-nodes", "charts/muster-nodes", "--set", "image.repository=registry.example.com/muster-nodes",
+		"--set", "settingsDocument=ssm:/muster/prod/settings:3")
+	if want := `{name: SETTINGS, value: "ssm:/muster/prod/settings:3"}`; !strings.Contains(out, want) {
+		t.Errorf("no %s in\n%s", want, out)
+	}
+	_, err := h.try(t, "template", "muster-nodes", "charts/muster-nodes", "--set", "image.repository=registry.example.com/muster-nodes",
+		"--set", "settingsDocument=ssm:/muster/prod/settings:3", "--set", "settings.MAX_WORKER=4")
+	if err == nil || !strings.Contains(err.Error(), "MAX_WORKER") {
+		t.Errorf("a name that does not exist: %v", err)
 	}
 }
 
@@ -455,4 +504,36 @@ func schemaOf(t *testing.T, settings []setting.Info) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, ",\n")
+}
+
+// TestChartOfDefendersThatRespondToEvictions: the pods name the responder that the defender is, whose account may do what it asks for, and
+// the API server of Kubernetes 1.37 knows every field.
+func TestChartOfDefendersThatRespondToEvictions(t *testing.T) {
+	l := labtest.Start(t, lab.Options{Kubernetes: "1.37"})
+	h := newHelm(t, l.Kubeconfig)
+	if _, err := l.Kubectl(t.Context(), "create", "namespace", "fdc-system"); err != nil {
+		t.Fatal(err)
+	}
+	rendered, err := charts[2].template(t, h, "--set", "respondToEvictions=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"evictionResponders: [{name: " + responder.Name + ",", "- --respond-to-evictions", "- $(POD_UID)", "automountServiceAccountToken: true"} {
+		if !strings.Contains(rendered, want) {
+			t.Errorf("no %q in\n%s", want, rendered)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "rendered.yaml")
+	if err := os.WriteFile(file, []byte(rendered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Kubectl(t.Context(), "apply", "--validate=strict", "--namespace", "fdc-system", "--filename", file); err != nil {
+		t.Fatal(err)
+	}
+	for _, can := range [][]string{{"list", "evictions.lifecycle.k8s.io"}, {"watch", "evictions.lifecycle.k8s.io"}, {"patch", "evictions.lifecycle.k8s.io", "--subresource=status"}} {
+		args := append([]string{"auth", "can-i"}, can...)
+		if out, err := l.Kubectl(t.Context(), append(args, "--namespace", "fdc-system", "--as=system:serviceaccount:fdc-system:defender")...); err != nil || strings.TrimSpace(out) != "yes" {
+			t.Errorf("%v: %s, %v", can, out, err)
+		}
+	}
 }

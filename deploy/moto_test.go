@@ -97,7 +97,7 @@ func TestTheStackComesUpAndItsTablesServe(t *testing.T) {
 		"LaunchTemplateId": "lt-0a1b", "LaunchTemplateVersion": "7", "NodeRoleArn": "arn:aws:iam::123456789012:role/nodes",
 		"WorkerSubnetIds": "subnet-0a,subnet-0b",
 		// With these every optional statement is there: moto leaves a null in a list where CloudFormation leaves AWS::NoValue out.
-		"VolumeKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/k", "SecretArns": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:a",
+		"VolumeKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/k", "SecretArns": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:a", "Prices": "aws",
 	}
 	for _, c := range []struct {
 		as     string

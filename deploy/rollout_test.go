@@ -40,13 +40,14 @@ const (
 	slots     = 64
 )
 
-// TestHelmReleases installs, upgrades and rolls back the charts with Helm on a real control plane. Real defenders run for
+// TestHelmReleases packages, installs, upgrades and rolls back the charts with Helm on a real control plane. Real defenders run for
 // the pods, connected as the chart says to a server that has the chart's configuration and accounts. While messages are
 // published, an upgrade and a rollback replace every pod: no slot moves, no message is lost, and at no time fewer pods are
 // ready than are wanted.
 func TestHelmReleases(t *testing.T) {
 	l := labtest.Start(t, lab.Options{})
 	h := newHelm(t, l.Kubeconfig)
+	charts := h.packaged(t)
 	program := filepath.Join(t.TempDir(), "muster-defender")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "../cmd/muster-defender")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -54,12 +55,12 @@ func TestHelmReleases(t *testing.T) {
 		t.Fatalf("building muster-defender: %v\n%s", err, out)
 	}
 	k := startKubelet(t, l, "defender", program)
-	c := &cluster{lab: l, helm: h, kubelet: k}
+	c := &cluster{lab: l, helm: h, charts: charts, kubelet: k}
 	c.secrets(t)
 	c.nats(t)
 
 	store := filepath.Join(t.TempDir(), "fdc.db")
-	h.run(t, "install", "defender", "charts/muster-defender", "--namespace", "fdc-system", "--wait", "--timeout", "3m",
+	h.run(t, "install", "defender", charts["muster-defender"], "--namespace", "fdc-system", "--wait", "--timeout", "3m",
 		"--set", "image.repository=registry.example.com/muster-defender", "--set", "nats.url="+c.url,
 		"--set", fmt.Sprintf("group.replicas=1,group.slots=%d", slots), "--set", "store="+store, "--set", "autoscaling.minReplicas=1")
 	// The number of pods is the autoscaler's or a person's, and no release sets it back.
@@ -77,7 +78,7 @@ func TestHelmReleases(t *testing.T) {
 	c.revisions = 1
 	t.Run("upgrade", func(t *testing.T) {
 		before = c.replace(t, group, before, func() []string {
-			return []string{"upgrade", "defender", "charts/muster-defender", "--reuse-values",
+			return []string{"upgrade", "defender", charts["muster-defender"], "--reuse-values",
 				"--set", fmt.Sprintf("image.tag=v0.1.%d", c.revisions), "--set", "settings.CASSANDRA_KEYSPACE=other"}
 		})
 	})
@@ -96,6 +97,7 @@ func TestHelmReleases(t *testing.T) {
 type cluster struct {
 	lab       *lab.Lab
 	helm      helm
+	charts    map[string]string // the packages, by chart
 	kubelet   *kubelet
 	url       string            // of NATS
 	passwords map[string]string // by user
@@ -123,7 +125,7 @@ func (c *cluster) secrets(t *testing.T) {
 // environment of the installed StatefulSet.
 func (c *cluster) nats(t *testing.T) {
 	t.Helper()
-	c.helm.run(t, "install", "nats", "charts/muster-nats", "--namespace", "fdc-system", "--set", "servers=1")
+	c.helm.run(t, "install", "nats", c.charts["muster-nats"], "--namespace", "fdc-system", "--set", "servers=1")
 	config, err := c.lab.Kubectl(t.Context(), "--namespace", "fdc-system", "get", "configmap", "nats", "--output", "yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +314,7 @@ func (c *cluster) history(t *testing.T) {
 // nodes installs the node plane's chart and asks the API server what its account may do.
 func (c *cluster) nodes(t *testing.T) {
 	t.Helper()
-	c.helm.run(t, "install", "muster-nodes", "charts/muster-nodes", "--namespace", "muster", "--create-namespace", "--values", "charts/muster-nodes/ci/kubernetes-values.yaml")
+	c.helm.run(t, "install", "muster-nodes", c.charts["muster-nodes"], "--namespace", "muster", "--create-namespace", "--values", "charts/muster-nodes/ci/kubernetes-values.yaml")
 	for question, want := range map[string]string{"delete nodes": "yes", "create pods --subresource=eviction": "yes", "create pods": "no", "list secrets": "no"} {
 		args := append([]string{"auth", "can-i", "--as", "system:serviceaccount:muster:muster-nodes", "--all-namespaces"}, strings.Fields(question)...)
 		out, _ := c.lab.Kubectl(t.Context(), args...) // a "no" is an error, too

@@ -55,6 +55,12 @@ func (t *translation) expression(n *yaml.Node) string {
 		return fmt.Sprintf("%s == %s", t.expression(n.Content[0]), t.expression(n.Content[1]))
 	case "!Not":
 		return fmt.Sprintf("!(%s)", t.expression(n.Content[0]))
+	case "!Or":
+		var either []string
+		for _, c := range n.Content {
+			either = append(either, fmt.Sprintf("(%s)", t.expression(c)))
+		}
+		return "(" + strings.Join(either, " || ") + ")"
 	case "!If":
 		return fmt.Sprintf("local.%s ? %s : %s", snake(n.Content[0].Value), t.expression(n.Content[1]), t.expression(n.Content[2]))
 	case "!!str":

@@ -70,7 +70,7 @@ func parameters(runAs string) map[string]any {
 	return map[string]any{
 		"ClusterName": "prod", "RunAs": runAs, "KubeApiUrl": "https://10.0.0.10:6443", "PrometheusUrl": "http://10.0.0.11:9090", "ReferencePath": "/muster",
 		"SecretArns": []any{"arn:secret"}, "LaunchTemplateId": "lt-0a1b", "LaunchTemplateVersion": 7, "NodeRoleArn": "arn:role", "WorkerSubnetIds": []any{"subnet-1", "subnet-2"},
-		"InstanceTypes": "t3.large", "Spot": "true", "MinWorkers": 2, "MaxWorkers": 10, "K3sUrl": "https://10.0.0.10:6443", "VolumeKeyArn": "arn:key", "CodeBucket": "code",
+		"InstanceTypes": "t3.large", "Spot": "true", "Prices": "aws", "MinWorkers": 2, "MaxWorkers": 10, "K3sUrl": "https://10.0.0.10:6443", "VolumeKeyArn": "arn:key", "CodeBucket": "code",
 		"CodeKey": "muster.zip", "Architecture": "arm64", "Settings": "{}", "FunctionSubnetIds": []any{"subnet-3"}, "FunctionSecurityGroupIds": []any{"sg-1"},
 		"LogRetentionDays": 30, "EventLogDays": 30, "AlarmTopicArn": "arn:topic",
 		"AWS::Partition": "aws", "AWS::Region": "eu-central-1", "AWS::AccountId": "123456789012", "AWS::URLSuffix": "amazonaws.com",
@@ -147,7 +147,27 @@ type evaluated map[string]map[string]any
 
 func evaluate(t *testing.T, d document, values map[string]any) evaluated {
 	t.Helper()
-	file, problems := hclparse.NewParser().ParseHCLFile(filepath.Join(moduleFolder, "main.tf"))
+	body, scope := parsed(t, filepath.Join(moduleFolder, "main.tf"), d, values)
+	out := evaluated{}
+	for _, block := range body.Blocks {
+		if block.Type != "resource" {
+			continue
+		}
+		if count, ok := block.Body.Attributes["count"]; ok && valueOf(t, count.Expr, scope).RawEquals(cty.NumberIntVal(0)) {
+			continue
+		}
+		if out[block.Labels[0]] == nil {
+			out[block.Labels[0]] = map[string]any{}
+		}
+		out[block.Labels[0]][block.Labels[1]] = inside(t, block.Body, scope)
+	}
+	return out
+}
+
+// parsed returns what is in a file of the module, and what its expressions can refer to.
+func parsed(t *testing.T, path string, d document, values map[string]any) (*hclsyntax.Body, *hcl.EvalContext) {
+	t.Helper()
+	file, problems := hclparse.NewParser().ParseHCLFile(path)
 	if problems.HasErrors() {
 		t.Fatal(problems)
 	}
@@ -171,26 +191,17 @@ func evaluate(t *testing.T, d document, values map[string]any) evaluated {
 	for kind, all := range addresses(t, d) {
 		scope.Variables[kind] = ctyOf(all)
 	}
-	out := evaluated{}
-	for _, block := range file.Body.(*hclsyntax.Body).Blocks {
-		switch block.Type {
-		case "locals":
+	body := file.Body.(*hclsyntax.Body)
+	for _, block := range body.Blocks {
+		if block.Type == "locals" { // the file begins with them
 			locals := map[string]cty.Value{}
 			for name, a := range block.Body.Attributes {
 				locals[name] = valueOf(t, a.Expr, scope)
 			}
 			scope.Variables["local"] = cty.ObjectVal(locals)
-		case "resource":
-			if count, ok := block.Body.Attributes["count"]; ok && valueOf(t, count.Expr, scope).RawEquals(cty.NumberIntVal(0)) {
-				continue
-			}
-			if out[block.Labels[0]] == nil {
-				out[block.Labels[0]] = map[string]any{}
-			}
-			out[block.Labels[0]][block.Labels[1]] = inside(t, block.Body, scope)
 		}
 	}
-	return out
+	return body, scope
 }
 
 // inside returns the arguments of a block, and the blocks in it by name.

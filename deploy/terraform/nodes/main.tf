@@ -23,6 +23,7 @@ locals {
   has_volume_key = !(var.volume_key_arn == "")
   has_topic      = !(var.alarm_topic_arn == "")
   may_spot       = var.spot == "true"
+  aws_prices     = var.prices == "aws"
 }
 
 resource "terraform_data" "functions_have_what_they_need" {
@@ -45,8 +46,8 @@ resource "terraform_data" "functions_have_what_they_need" {
     }
 
     precondition {
-      condition     = !(var.run_as == "lambda") || !(var.prometheus_url == "")
-      error_message = "PrometheusUrl must be set."
+      condition     = !(var.run_as == "lambda") || ((!(var.prometheus_url == "")) || (!(var.settings == "{}")))
+      error_message = "PrometheusUrl must be set, unless the document of Settings has SIGNALS=kubernetes."
     }
 
     precondition {
@@ -303,10 +304,10 @@ resource "aws_iam_policy" "node_plane_policy" {
 }
 
 resource "aws_iam_policy" "diagnose_policy" {
-  description = "What only a tick does, to find out why a worker does not join."
+  description = "What only a tick does, to find out why a worker does not join, and what one costs."
   policy = jsonencode({
     "Version" = "2012-10-17"
-    "Statement" = [
+    "Statement" = [for s in [
       {
         "Sid"      = "ReadTheConsoleOfThisClustersWorkers"
         "Effect"   = "Allow"
@@ -318,7 +319,19 @@ resource "aws_iam_policy" "diagnose_policy" {
           }
         }
       },
-    ]
+      local.aws_prices ? {
+        "Sid"      = "ReadPrices"
+        "Effect"   = "Allow"
+        "Action"   = "pricing:GetProducts"
+        "Resource" = "*"
+      } : null,
+      local.aws_prices ? local.may_spot ? {
+        "Sid"      = "ReadSpotPrices"
+        "Effect"   = "Allow"
+        "Action"   = "ec2:DescribeSpotPriceHistory"
+        "Resource" = "*"
+      } : null : null,
+    ] : s if s != null]
   })
 }
 
@@ -412,6 +425,12 @@ resource "aws_iam_role_policy" "tick_role_function" {
         ]
         "Resource" = "${aws_cloudwatch_log_group.tick_logs[0].arn}:*"
       },
+      {
+        "Sid"      = "NodesAloneJoin"
+        "Effect"   = "Deny"
+        "Action"   = "ssm:GetParameter"
+        "Resource" = "arn:${data.aws_partition.current.partition}:ssm:${data.aws_region.current.region}:${data.aws_caller_identity.current.account_id}:parameter${var.reference_path}/${var.cluster_name}/agent-token"
+      },
     ]
   })
 }
@@ -462,6 +481,12 @@ resource "aws_iam_role_policy" "interruptions_role_function" {
           "logs:PutLogEvents",
         ]
         "Resource" = "${aws_cloudwatch_log_group.interruptions_logs[0].arn}:*"
+      },
+      {
+        "Sid"      = "NodesAloneJoin"
+        "Effect"   = "Deny"
+        "Action"   = "ssm:GetParameter"
+        "Resource" = "arn:${data.aws_partition.current.partition}:ssm:${data.aws_region.current.region}:${data.aws_caller_identity.current.account_id}:parameter${var.reference_path}/${var.cluster_name}/agent-token"
       },
       {
         "Sid"      = "SendToDeadLetters"
@@ -576,6 +601,7 @@ resource "aws_lambda_function" "tick_function" {
       "SUBNET_IDS"              = join(",", var.worker_subnet_ids)
       "INSTANCE_TYPES"          = var.instance_types
       "SPOT"                    = var.spot
+      "PRICES"                  = var.prices
       "MIN_WORKERS"             = var.min_workers
       "MAX_WORKERS"             = var.max_workers
       "K3S_URL"                 = var.k3s_url
@@ -623,6 +649,7 @@ resource "aws_lambda_function" "interruptions_function" {
       "SUBNET_IDS"              = join(",", var.worker_subnet_ids)
       "INSTANCE_TYPES"          = var.instance_types
       "SPOT"                    = var.spot
+      "PRICES"                  = var.prices
       "MIN_WORKERS"             = var.min_workers
       "MAX_WORKERS"             = var.max_workers
       "K3S_URL"                 = var.k3s_url

@@ -28,13 +28,13 @@ variable "kube_api_url" {
 }
 
 variable "prometheus_url" {
-  description = "URL of Prometheus, reachable from the functions' subnets."
+  description = "URL of Prometheus, reachable from the functions' subnets. Empty if the document of Settings has SIGNALS=kubernetes."
   type        = string
   default     = ""
 }
 
 variable "reference_path" {
-  description = "Path in SSM's parameter store. PATH/CLUSTER/kube-ca and PATH/CLUSTER/kube-token are read by Muster; PATH/CLUSTER/agent-token by nodes."
+  description = "Path in SSM's parameter store. PATH/CLUSTER/kube-ca and PATH/CLUSTER/kube-token are read by Muster; PATH/CLUSTER/agent-token by nodes, never by the functions."
   type        = string
   default     = "/muster"
 
@@ -102,6 +102,17 @@ variable "spot" {
   }
 }
 
+variable "prices" {
+  description = "aws: current prices, which a tick reads and is permitted to; the functions' subnets then need a way to the AWS Price List. table: Muster's own."
+  type        = string
+  default     = "table"
+
+  validation {
+    condition     = contains(["table", "aws"], tostring(var.prices))
+    error_message = "prices must be one of table, aws."
+  }
+}
+
 variable "min_workers" {
   description = "Fewest workers."
   type        = number
@@ -160,7 +171,7 @@ variable "architecture" {
 }
 
 variable "settings" {
-  description = "Every other setting of the functions, as one JSON or YAML mapping: {\"CPU_UP\": 0.8, \"SIZING\": \"fit\", \"DRAIN_LOCAL_STORAGE\": \"evict\"}. `muster nodes settings` lists them. A setting that has a parameter of its own is refused here."
+  description = "Every other setting of the functions, as one JSON or YAML mapping, or ssm:PATH/CLUSTER/NAME:VERSION, the parameter that holds it: {\"CPU_UP\": 0.8, \"SIZING\": \"fit\", \"DRAIN_LOCAL_STORAGE\": \"evict\"}. `muster nodes settings` lists them. A setting that has a parameter of its own is refused here, unless it says the same."
   type        = string
   default     = "{}"
 
