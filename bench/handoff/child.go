@@ -57,8 +57,7 @@ func serve(text string) error {
 	defer s.Stop()
 	fmt.Println(s.URL())
 	// The parent's end is the child's: its pipe is closed, however it ends.
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return obey(os.Stdin)
 }
 
 // server is a broker, or clients, in a process of its own.
@@ -92,7 +91,7 @@ func (all servers) cpu() (time.Duration, error) {
 // child is a NATS server in a process of its own.
 type child struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 }
 
 // startChildren starts brokers at once, since those of a cluster wait for each
@@ -162,6 +161,12 @@ func startChild(ctx context.Context, o order) (*child, error) {
 const stopTime = 10 * time.Second
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// tell gives the broker a command, which obey reads.
+func (c *child) tell(command string) error {
+	_, err := io.WriteString(c.stdin, command+"\n")
+	return err
+}
 
 func (c *child) stop() {
 	_ = c.stdin.Close()

@@ -13,11 +13,11 @@ import (
 // the default sync and with always. Quick ones have a small load, and say nothing but that every
 // contender works. only selects as for Turns.
 func Matrix(runs int, quick bool, only string) []Turn {
-	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 20_000, Crash: 6 * time.Second, Quiet: ackWait + 2*time.Second}
+	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 200_000, Crash: 6 * time.Second, Quiet: ackWait + 2*time.Second}
 	k := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
 	if quick {
 		k = Case{Keys: 240, Slots: 512, Before: 6, After: 9}
-		load.Rate, load.Press, load.Backlog, load.Crash = 100, 100, 1000, time.Second
+		load.Rate, load.Press, load.Backlog, load.Crash = 100, 100, 32_000, time.Second
 	}
 	var turns []Turn
 	for _, replicas := range []int{1, 3} {

@@ -20,7 +20,9 @@ type Load struct {
 	Work       time.Duration `json:"work_ns"`
 	WorkSpread time.Duration `json:"work_spread_ns"`
 	// Backlog is how many messages are published at once and then drained by handlers that
-	// take no time; 0 for none.
+	// take no time; 0 for none. It must be far more than what workers are given before the
+	// handlers begin, which can be a message of each key: that is finished in the same time
+	// and is not counted.
 	Backlog int `json:"backlog"`
 	// Crash is for how long the load goes on in the end before some workers crash; 0 if none
 	// does. What Kafka's clients did since their last commit, at most 5 s ago, is done again.
@@ -118,6 +120,7 @@ type Turn struct {
 	Contenders  []Contender
 	Repetitions int
 	Load        Load
+	Profiles    string // directory for CPU profiles of the drains; "" for none
 }
 
 // Measure runs every turn's contenders one after the other, and again as often as
@@ -135,7 +138,7 @@ func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Resul
 					break
 				}
 				own[i].Case, own[i].Contender, own[i].Replicas, own[i].Sync, own[i].Load = t.Case, c.Name, c.Replicas, c.Sync, t.Load
-				r, err := once(ctx, c, t.Case, t.Load)
+				r, err := once(ctx, c, t)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("measuring %s, %d workers to %d, %d replicas, sync %s: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, c.Sync, err))
 					continue
@@ -158,10 +161,11 @@ type measurement struct {
 	ledger    *ledger
 	publisher *publisher
 	brokers   servers
+	profiles  string // directory; "" for none
 	run       Run
 }
 
-func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
+func once(ctx context.Context, c Contender, t Turn) (Run, error) {
 	dir, err := os.MkdirTemp("", "handoff-")
 	if err != nil {
 		return Run{}, err
@@ -173,13 +177,13 @@ func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 	}
 	defer brokers.stop()
 
-	m := &measurement{Contender: c, Case: k, Load: load, ledger: newLedger(), brokers: brokers}
-	m.group, err = c.start(ctx, c.at(k, url, m.ledger))
+	m := &measurement{Contender: c, Case: t.Case, Load: t.Load, profiles: t.Profiles, ledger: newLedger(), brokers: brokers}
+	m.group, err = c.start(ctx, c.at(t.Case, url, m.ledger))
 	if err != nil {
 		return Run{}, err
 	}
 	defer m.group.stop()
-	m.publisher = newPublisher(m.ledger, k.Keys, m.group.send)
+	m.publisher = newPublisher(m.ledger, t.Case.Keys, m.group.send)
 	defer m.publisher.stop()
 	err = m.all(ctx)
 	return m.run, err
@@ -315,18 +319,16 @@ func (m *measurement) drain(ctx context.Context) error {
 		return err
 	}
 	ahead = l.delivered.Load() - ahead
-	began = time.Now()
-	open()
-	left, err := l.settled(ctx, m.Quiet)
+	var left int
+	var ended time.Time
+	err = m.profiled(func() (err error) {
+		began = time.Now()
+		open()
+		left, ended, err = m.drained(ctx)
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	ended := time.Unix(0, l.progress.Load())
-	if g, ok := m.group.(acknowledger); ok {
-		if err := g.acknowledged(ctx); err != nil {
-			return err
-		}
-		ended = time.Now()
 	}
 	after, err := m.used()
 	if err != nil {
@@ -334,8 +336,34 @@ func (m *measurement) drain(ctx context.Context) error {
 	}
 	m.run.Took = ended.Sub(began)
 	m.run.Drained = max(0, m.Backlog-int(ahead)-left)
+	if int(ahead) > m.Backlog/leastBehind && m.Backlog >= leastMeasured {
+		return fmt.Errorf("workers had been given %d of the %d messages before handlers could begin, more than a tenth: "+
+			"the rate would say little; drain more", ahead, m.Backlog)
+	}
 	m.run.ServerCPU, m.run.ClientCPU = after.brokers-before.brokers, after.clients-before.clients
 	return nil
+}
+
+// A rate is measured only of a backlog of which at most a tenth was ahead. A smaller backlog than leastMeasured
+// is that of a test, which asks what is lost and not how fast it is.
+const (
+	leastBehind   = 10
+	leastMeasured = 2000
+)
+
+// drained waits until the backlog is done, and returns how much of it is left and when it was done.
+func (m *measurement) drained(ctx context.Context) (left int, ended time.Time, err error) {
+	if left, err = m.ledger.settled(ctx, m.Quiet); err != nil {
+		return left, ended, err
+	}
+	ended = time.Unix(0, m.ledger.progress.Load())
+	if g, ok := m.group.(acknowledger); ok {
+		if err := g.acknowledged(ctx); err != nil {
+			return left, ended, err
+		}
+		ended = time.Now()
+	}
+	return left, ended, nil
 }
 
 // takeover has some workers crash under load and waits until others have done their

@@ -16,17 +16,17 @@ func Turns(runs int, quick bool, only string) []Turn {
 	large := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
 	small := Case{Keys: 240, Slots: 64, Before: 9, After: 6}
 	if quick {
-		load.Rate, load.Press, load.Backlog = 200, 300, 2000
+		load.Rate, load.Press, load.Backlog = 200, 300, 4000
 		all := turn(nil, small, 1, load, only, func(c Contender) bool { return c.in(1, defaultSync) && !c.slow() })
 		return turn(all, small, 1, load, only, func(c Contender) bool { return c.in(1, alwaysSync) })
 	}
 
 	synced := load
-	synced.Rate, synced.Press, synced.Backlog = 100, 200, 5000
+	synced.Rate, synced.Press, synced.Backlog = 100, 200, 25_000
 	replicated := load
-	replicated.Rate, replicated.Press, replicated.Backlog = 150, 300, 10_000
+	replicated.Rate, replicated.Press, replicated.Backlog = 150, 300, 25_000
 	both := replicated
-	both.Rate, both.Press, both.Backlog = 50, 100, 3000
+	both.Rate, both.Press, both.Backlog = 50, 100, 25_000
 	fewer := max(1, runs-1)
 
 	all := turn(nil, large, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) })

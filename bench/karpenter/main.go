@@ -45,7 +45,7 @@ func main() {
 	out := flag.String("json", "", "also write the table into this file")
 	flag.Parse()
 	if err := run(*counts, *runs, *slow, *most, *trace, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "karpenter:", err)
+		_, _ = fmt.Fprintln(os.Stderr, "karpenter:", err)
 		os.Exit(1)
 	}
 }
@@ -74,7 +74,7 @@ func run(counts string, runs, slow int, most time.Duration, trace, out string) e
 					return err
 				}
 				rows = append(rows, r)
-				fmt.Fprintf(os.Stderr, "%s %d %s: %.3f CPU s\n", r.Load, r.Pods, r.Packer, r.Median)
+				_, _ = fmt.Fprintf(os.Stderr, "%s %d %s: %.3f CPU s\n", r.Load, r.Pods, r.Packer, r.Median)
 			}
 		}
 	}
@@ -124,13 +124,13 @@ func cpuSeconds() float64 {
 
 func write(rows []row) {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "load\tpods\tpacker\tnodes\tUSD/h\tunplaced\tmedian CPU s\tbest\truns\tpods per CPU s\tof Karpenter's rate\tof its cost\t")
+	_, _ = fmt.Fprintln(t, "load\tpods\tpacker\tnodes\tUSD/h\tunplaced\tmedian CPU s\tbest\truns\tpods per CPU s\tof Karpenter's rate\tof its cost\t")
 	for i, r := range rows {
 		ratio, cost := "", ""
 		if r.Packer != "karpenter" && i+1 < len(rows) && rows[i+1].Packer == "karpenter" {
 			ratio, cost = fmt.Sprintf("%.0f x", r.Rate/rows[i+1].Rate), fmt.Sprintf("%.3f", r.Cost/rows[i+1].Cost)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%.2f\t%d\t%.3f\t%.3f\t%d\t%.0f\t%s\t%s\t\n", r.Load, r.Pods, r.Packer, r.Nodes, r.Cost, r.Unplaced, r.Median, r.Best, r.Runs, r.Rate, ratio, cost)
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%.2f\t%d\t%.3f\t%.3f\t%d\t%.0f\t%s\t%s\t\n", r.Load, r.Pods, r.Packer, r.Nodes, r.Cost, r.Unplaced, r.Median, r.Best, r.Runs, r.Rate, ratio, cost)
 	}
 	_ = t.Flush()
 }

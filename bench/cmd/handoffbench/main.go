@@ -27,12 +27,23 @@ func main() {
 	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that notice a crash after 45 s; about four minutes")
 	matrix := flag.Bool("matrix", false, "the one table instead: every way to publish, consume and acknowledge in its best configuration, with one replica and three, default sync and always; about 18 minutes a run, so give -runs 1")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`")
+	profiles := flag.String("profiles", "", "write CPU profiles of the workers and the NATS servers during each drain to `DIRECTORY`, which must exist")
+	backlog := flag.Int("backlog", 0, "drain this `number` of messages instead of each case's own; for a profile take 200000")
 	flag.Parse()
 	turns := handoff.Turns(*runs, *quick, *only)
 	if *matrix {
 		turns = handoff.Matrix(*runs, *quick, *only)
 	}
+	for i := range turns {
+		turns[i].Profiles = *profiles
+		if *backlog > 0 {
+			turns[i].Load.Backlog = *backlog
+		}
+	}
 	var faults []string
+	if *backlog < 0 {
+		faults = append(faults, fmt.Sprintf("-backlog is %d: give 0 or more", *backlog))
+	}
 	if flag.NArg() > 0 {
 		faults = append(faults, fmt.Sprintf("takes no arguments, %d are given", flag.NArg()))
 	}
