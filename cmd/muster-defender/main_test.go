@@ -12,7 +12,7 @@ func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Own: []string{
 			"partition", "partition/event", "partition/report", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/record", "partition/internal/xxh64",
-			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
+			"defender", "defender/service", "defender/responder", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/classify", "defender/trace",
 			"defender/collect", "defender/replay", "defender/ingest", "defender/internal/cells", "defender/export", "defender/gem", "defender/hsms", "defender/secs",

@@ -315,6 +315,7 @@ var foreign = map[string]string{
 	"GOOS":               "go build",
 	"GOARCH":             "go build",
 	"MUSTER_DATA":        "the tests",
+	"PEERS_PYTHON":       "the tests",
 	"MUSTER_SCREENSHOTS": "the tests",
 	"GOWORK":             "the go command",
 	"MUSTER_REQUIRE":     "the tests",

@@ -159,6 +159,8 @@ func TestAClustersOptionsAreChecked(t *testing.T) {
 		{"--servers 2", []string{"--servers is 2", "1, 3 or 5"}},
 		{"--replicas 3", []string{"--replicas is 3 for 1 --servers"}},
 		{"--servers 3 --nats-port 4222", []string{"--nats-port is 4222 for 3 --servers"}},
+		{"--lab --lab-kubernetes 1.5", []string{"--lab-kubernetes", "write 1.36 or 1.37"}},
+		{"--lab-kubernetes 1.37", []string{"--lab-kubernetes", "give --lab"}},
 		{"--scenario broker-outage --case one-server", []string{"one-server", "--servers 3"}},
 	} {
 		code, _, stderr := muster(append([]string{"up"}, strings.Fields(c.args)...)...)

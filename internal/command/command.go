@@ -37,7 +37,7 @@ func Run(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	Complete(root, stdout)
 	root.SetArgs(args)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := execute(ctx, root, args, stdout)
 	if err == nil {
 		return ExitOK
 	}
@@ -47,6 +47,14 @@ func Run(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 		return ExitUsage
 	}
 	return ExitFailed
+}
+
+// execute runs the command, or tells the nats command of which there are.
+func execute(ctx context.Context, root *cobra.Command, args []string, stdout io.Writer) error {
+	if len(args) == 1 && args[0] == introspect {
+		return writePlugin(root, stdout)
+	}
+	return root.ExecuteContext(ctx)
 }
 
 // Complete gives a root command what every binary's has: --version, help, completion, and

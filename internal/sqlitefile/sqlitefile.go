@@ -206,13 +206,20 @@ const (
 // Retry calls f again as long as another process holds the file's lock, until ctx
 // ends.
 func Retry(ctx context.Context, f func() error) error {
+	var busy error // what SQLite answered while the lock was held
 	for pause := MinPause; ; pause = Longer(pause) {
 		err := f()
-		if !Busy(err) {
+		switch {
+		case Busy(err):
+			busy = err
+		case busy != nil && err != nil && ctx.Err() != nil:
+			// The context ended during the last try, whose error says nothing of the lock.
+			return fmt.Errorf("%w: %w", err, busy)
+		default:
 			return err
 		}
 		if waitErr := Wait(ctx, pause); waitErr != nil {
-			return fmt.Errorf("%w: %w", waitErr, err)
+			return fmt.Errorf("%w: %w", waitErr, busy)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
+	"github.com/muster-dev/muster/defender/responder"
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
@@ -28,6 +29,8 @@ type Runner struct {
 	service.Options
 	http       string // address; empty: nothing is served
 	strategies string // file; empty: the default strategy
+	evictions  bool   // it responds to those of its pod
+	podUID     string
 }
 
 func newRun() *cobra.Command {
@@ -60,6 +63,8 @@ func (o *Runner) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
 	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand off before the node goes")
+	f.BoolVar(&o.evictions, "respond-to-evictions", false, "hand off when Kubernetes asks for the eviction of the pod (EvictionRequest, 1.37 or later), before it is evicted; the pod names the responder "+responder.Name)
+	f.StringVar(&o.podUID, "pod-uid", "", "with --respond-to-evictions, the pod's UID")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
 	f.BoolVar(&o.Verbose, "verbose", false, "log debug lines, too")
 	f.StringVar(&o.http, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
@@ -84,6 +89,7 @@ func (o *Runner) Check() error {
 		command.Unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 		command.Unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
 		misuse.Shards(o.Shards, o.Slots),
+		command.Unless(!o.evictions || o.podUID != "", errors.New("--respond-to-evictions needs --pod-uid: give the pod's metadata.uid")),
 		command.Unless(o.RetryAttempts >= 0, fmt.Errorf("--retry-attempts is %d: give 0 or more", o.RetryAttempts)),
 		connect.Check(o.Store, os.LookupEnv))
 }
@@ -127,6 +133,11 @@ func (o Runner) Run(ctx context.Context, cmd *cobra.Command, open func(context.C
 	if err := r.Provision(ctx); err != nil {
 		return err
 	}
+	stopped, err := o.respond(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer stopped()
 	if watcher != nil {
 		go watcher.Run(ctx, reloadInterval)
 		posting := make(chan struct{})
@@ -137,6 +148,24 @@ func (o Runner) Run(ctx context.Context, cmd *cobra.Command, open func(context.C
 		}()
 	}
 	return r.Run(ctx)
+}
+
+// respond responds to the evictions of the pod, if that is asked for, until ctx ends; the result waits for it.
+func (o Runner) respond(ctx context.Context, d *service.Defender) (stopped func(), err error) {
+	if !o.evictions {
+		return func() {}, nil
+	}
+	api, err := responder.InCluster()
+	if err != nil {
+		return nil, fmt.Errorf("--respond-to-evictions: %w", err)
+	}
+	r := responder.New(responder.Config{API: api, Pod: o.Pod, PodUID: o.podUID, Worker: d.Worker})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	return func() { <-done }, nil
 }
 
 // defenderHTTP serves a defender's state and what its store knows.

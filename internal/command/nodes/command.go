@@ -52,6 +52,7 @@ type Command struct {
 	*cobra.Command
 	clocks func() (ticking, looking nodes.Clock, err error)
 	config string
+	read   connect.Document // by Sources
 	output string
 	values map[string]*string // of the settings' flags, by environment name
 	groups []connect.Group
@@ -64,7 +65,7 @@ func NewCommand(o Options, cmd *cobra.Command, shown []string, extra ...connect.
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&n.output, "output", "o", "table", "table or json")
-	f.StringVar(&n.config, "config", "", "YAML file of settings, by the names below; a flag or the environment goes before it")
+	f.StringVar(&n.config, "config", "", "YAML file of settings, by the names below, or ssm:NAME, the parameter of SSM that holds them ($SETTINGS); a flag or the environment goes before it")
 	for _, g := range n.groups {
 		for _, i := range g.Settings {
 			if n.values[i.Env] != nil || f.Lookup(i.Flag()) != nil {
@@ -101,9 +102,10 @@ func redactedError(err error) error {
 	return err
 }
 
-// Sources collects what was given for settings. A file that can't be read, or a name in it that is none, is wrong usage.
+// Sources collects what was given for settings. A file that can't be read, or a name in it that is none, is wrong usage. A parameter of
+// SSM that can't be read is a *connect.UnreadError: permissions and AWS are no usage.
 func (n *Command) Sources() (connect.Sources, error) {
-	s := connect.Sources{Env: os.LookupEnv, Flags: map[string]string{}, FileName: n.config}
+	s := connect.Sources{Env: os.LookupEnv, Flags: map[string]string{}}
 	for env, v := range n.values {
 		if n.Flags().Changed((setting.Info{Env: env}).Flag()) {
 			s.Flags[env] = *v
@@ -112,14 +114,29 @@ func (n *Command) Sources() (connect.Sources, error) {
 	if n.output != "table" && n.output != "json" {
 		return s, command.UsageError(n.Command, fmt.Errorf("--output is %q: write table or json", n.output))
 	}
-	if n.config == "" {
-		return s, nil
+	d, err := n.document(s.Lookup)
+	switch {
+	case errors.As(err, new(*connect.UnreadError)):
+		return s, err
+	case err != nil:
+		return s, command.UsageError(n.Command, err)
 	}
-	var err error
-	if s.File, err = connect.ReadFile(n.config, connect.Known(n.groups)); err != nil {
-		return s, command.UsageError(n.Command, fmt.Errorf("--config: %w", err))
-	}
+	s.File, s.FileName = d.Values, d.Name
+	n.read = d
 	return s, nil
+}
+
+// document reads what --config names, or else what the variable SETTINGS holds or names.
+func (n *Command) document(given setting.Lookup) (connect.Document, error) {
+	known := connect.Known(n.groups)
+	if n.config == "" {
+		return connect.DocumentFromEnv(n.Context(), given, known)
+	}
+	d, err := connect.ReadDocument(n.Context(), n.config, known, given)
+	if err != nil && !errors.As(err, new(*connect.UnreadError)) {
+		err = fmt.Errorf("--config: %w", err)
+	}
+	return d, err
 }
 
 // opened is what commands look at that neither launch nor drain: the record and the journal.

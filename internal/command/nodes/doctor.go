@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/internal/command"
+	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/explain"
 )
@@ -36,7 +38,11 @@ func newDoctor(o Options) *cobra.Command {
 
 func (n *Command) doctor(ctx context.Context, create bool) error {
 	src, err := n.Sources()
-	if err != nil {
+	var unread *connect.UnreadError
+	switch {
+	case errors.As(err, &unread):
+		return n.showChecks([]nodes.Check{unread.Check()})
+	case err != nil:
 		return err
 	}
 	s, err := connect.Parse(src.Lookup)
@@ -56,6 +62,14 @@ func (n *Command) doctor(ctx context.Context, create bool) error {
 		return err
 	}
 	checks := append(connect.Check(ctx, s, connect.Options{Clock: clock, Local: localStore{}}), s.Policy.Advice()...)
+	if n.read.Kept() {
+		checks = slices.Insert(checks, 0, n.read.Check())
+	}
+	return n.showChecks(checks)
+}
+
+// showChecks writes checks; that some failed is an error.
+func (n *Command) showChecks(checks []nodes.Check) error {
 	if err := n.Write(checks, func(w io.Writer, style explain.Style) error { return explain.WriteChecks(w, style, checks) }); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +103,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	plane.Config.Holder = d.settings.holder()
 	dm, err := daemon.New(plane.Config, daemon.Options{
 		Interval: d.settings.Interval, StopTimeout: d.settings.StopTimeout, Log: d.Log,
-		Poll: plane.Poll, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires,
+		Poll: plane.Poll, Watch: plane.Watch, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires,
 	})
 	if err != nil {
 		return err
@@ -118,7 +119,10 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		go show.Run(ctx)
 	}
 	p := plane.Config.Policy
+	if len(plane.WithoutEffect) > 0 {
+		d.Log.Warn("settings without effect with SIGNALS=kubernetes", "settings", strings.Join(plane.WithoutEffect, ","))
+	}
 	d.Log.Info("running", "cluster", nodes.RecordKey(p.Cluster), "store", plane.Where, "http", at, "interval", d.settings.Interval,
-		"minWorkers", p.MinWorkers, "maxWorkers", p.MaxWorkers, "interruptions", plane.Poll != nil)
+		"minWorkers", p.MinWorkers, "maxWorkers", p.MaxWorkers, "interruptions", plane.Poll != nil, "watch", plane.Watch != nil)
 	return dm.Run(ctx)
 }

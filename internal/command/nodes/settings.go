@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/secret"
+	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/explain"
 	"github.com/muster-dev/muster/nodes/workers"
@@ -62,12 +63,16 @@ func (n *Command) showSettings() error {
 	if err != nil {
 		return err
 	}
+	signals, _ := src.Lookup("SIGNALS")
 	var list []settingInForce
 	for _, g := range n.groups {
 		for _, i := range g.Settings {
 			v, ok := src.Lookup(i.Env)
 			if !ok {
 				v = i.Default
+				if mode, differs := nodes.ModeDefault(nodes.SignalSource(signals), i.Env); differs {
+					v = mode
+				}
 			}
 			list = append(list, settingInForce{g.Name, i.Env, secret.Redact(v), src.Source(i.Env), i.Default, i.Meaning})
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
+	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/local"
 )
@@ -93,7 +94,19 @@ func (r *request) workerFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.options.RetryAttempts, "retry-attempts", defender.RetryAttempts, "have defenders dead-letter a message after N failed attempts; until then it is queued for retry. With 0 it is tried without end, and holds up its slot. With 10 or more, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&r.options.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&r.options.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
-	f.BoolVar(&r.options.RealNodes, "real-nodes", false, "with --lab, boot a machine in namespaces for each node: it joins by its user data, and its kubelet runs the defenders as containers; needs Linux, root, cgroups of version 1 and Debian's packages")
+	f.StringVar(&r.options.LabKubernetes, "lab-kubernetes", "", "with --lab, the minor version of Kubernetes: "+kubernetes())
+	f.Var(&r.options.RealNodes, "real-nodes", "with --lab, boot a machine in namespaces for each node: it joins by its user data, and its kubelet runs the defenders as containers; needs Linux, root, cgroups of version 1 and Debian's packages. With =systemd machines boot by systemd and cloud-init, which takes longer")
+	f.Lookup("real-nodes").NoOptDefVal = string(local.RealNodesInit)
+}
+
+// kubernetes lists the versions that there are labs of.
+func kubernetes() string {
+	all := lab.Releases()
+	text := all[0].Minor + ", the default"
+	for _, r := range all[1:] {
+		text += ", or " + r.Minor
+	}
+	return text
 }
 
 // faultFlags adds the flags of what a scenario disturbs.

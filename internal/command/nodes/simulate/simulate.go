@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -127,6 +128,9 @@ func (o options) run(ctx context.Context, n *nodescommand.Command) error {
 	}
 	defer func() { _ = m.Close() }() // after the daemon has ended, which works with the region to its end
 	for name, v := range m.env {
+		if isPrometheus(name) && policy.Signals == nodes.SignalsKubernetes {
+			continue
+		}
 		src.Flags[name] = v
 		if strings.HasPrefix(name, "AWS_") { // the SDK reads its credentials nowhere else, and must not find somebody's real ones
 			if err := os.Setenv(name, v); err != nil {
@@ -179,9 +183,20 @@ func sources(n *nodescommand.Command) (connect.Sources, error) {
 			delete(src.File, name)
 		}
 	}
-	src.Defaults = simulatedDefaults
+	src.Defaults = maps.Clone(simulatedDefaults)
+	if signals, _ := src.Lookup("SIGNALS"); nodes.SignalSource(signals) == nodes.SignalsKubernetes {
+		for name := range simulatedDefaults {
+			_, own := nodes.ModeDefault(nodes.SignalsKubernetes, name)
+			if own || isPrometheus(name) || slices.Contains(nodes.WithoutEffect(), name) {
+				delete(src.Defaults, name)
+			}
+		}
+	}
 	return src, nil
 }
+
+// isPrometheus reports whether a setting says where Prometheus is or how it is asked.
+func isPrometheus(name string) bool { return strings.HasPrefix(name, "PROMETHEUS_") }
 
 // simulate begins a region of three zones with two workers and ten minutes of history.
 func simulate(p nodes.Policy, dir string, o options) (*simulation, error) {
