@@ -151,8 +151,9 @@ func TestQuestions(t *testing.T) {
 	t.Run("which chambers alarm, why, and the trace", func(t *testing.T) {
 		opened("#/alarms", rows("alarms")+`.length === 1`)
 		browser.Click(ctx, t, `[data-table=alarms] a[href^="#/alarms/"]`)
-		browser.Eventually(ctx, t, `location.hash === '#/alarms/tool001/chamber1/lot7.w12' && `+says("Q111.7 (limit 105.7)")+` && `+rows("contributions")+`[0]?.textContent.includes('62.0 %') && document.querySelectorAll('[data-overlay] path').length === 3`)
-		browser.Eventually(ctx, t, `/M[\d.]+ [\d.]+h0$/.test(document.querySelector('[data-overlay] path').getAttribute('d'))`) // the sample after the gap is seen
+		browser.Eventually(ctx, t, `location.hash === '#/alarms/tool001/chamber1/lot7.w12' && `+says("Q111.7 (limit 105.7)")+` && `+rows("contributions")+`[0]?.textContent.includes('62.0 %') && document.querySelectorAll('[data-overlay] path:not(.lone)').length === 3`)
+		// The sample after the gap is a dot wide enough to be seen, of each trace, and no part of a line.
+		browser.Eventually(ctx, t, `((dots) => dots.length === 3 && dots.every((p) => /^M[\d.]+ [\d.]+h0$/.test(p.getAttribute('d')) && getComputedStyle(p).strokeLinecap === 'round' && getComputedStyle(p).strokeWidth === '5px'))([...document.querySelectorAll('[data-overlay] .lone')])`)
 		browser.Eventually(ctx, t, `document.querySelector('#detail [data-key="acknowledge tool001:chamber1 lot7.w12"]') !== null`)
 		browser.Click(ctx, t, `#detail a[href="#/chambers/tool001/chamber1"]`)
 		browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`#chamber .chart svg`)))

@@ -177,6 +177,40 @@ func TestConsole(t *testing.T) {
 		noFaults(t, faults)
 	})
 
+	t.Run("the slot map is in the order of the owners", func(t *testing.T) {
+		f := small(time.Now(), 12)
+		f.workers.Owners[13] = -1
+		c, s := serve(t, Options{Workers: f.workerPlane})
+		ctx, faults := browser.Open(t, s.URL, 1360, 900)
+		// at points to a cell of the map.
+		at := func(i int) string {
+			return fmt.Sprintf(`((i) => { const c = document.getElementById('slots'), r = c.getBoundingClientRect(), where = { clientX: r.left + (i %% grid.cols + .5) * grid.cell, clientY: r.top + (Math.floor(i / grid.cols) + .5) * grid.cell };
+				c.dispatchEvent(new MouseEvent('mousemove', where)); return document.getElementById('slot-tip').textContent; })(%d)`, i)
+		}
+		browser.Eventually(ctx, t, `grid?.order.length === 384 && document.getElementById('slots').height > 0`)
+		for i, want := range map[int]string{0: "slot 13: no owner", 1: "slot 0: defender-0", 2: "slot 12: defender-0", 33: "slot 1: defender-1", 34: "slot 25: defender-1", 383: "slot 383: defender-11"} {
+			browser.Eventually(ctx, t, fmt.Sprintf(`%s === %q`, at(i), want))
+		}
+		// A bar is where the next worker's begin, whatever the colours are.
+		bar := func(i int) string {
+			return fmt.Sprintf(`((i) => { const c = document.getElementById('slots'), p = c.getContext('2d').getImageData((i %% grid.cols) * grid.cell * devicePixelRatio, (Math.floor(i / grid.cols) + .5) * grid.cell * devicePixelRatio, 1, 1).data;
+				return [...p.slice(0, 3)].join(); })(%d)`, i)
+		}
+		for i, want := range map[int]bool{1: true, 2: false, 32: false, 33: true, 34: false} {
+			if ink := text(ctx, t, bar(i)) == "27,35,48"; ink != want { // --ink
+				t.Errorf("a bar at cell %d: %t", i, ink)
+			}
+		}
+		f.change(c, func(f *fab) { // slot 12 has moved to defender-11
+			owners := slices.Clone(f.workers.Owners)
+			owners[12] = 11
+			f.workers.Owners = owners
+		})
+		browser.Eventually(ctx, t, fmt.Sprintf(`%s === %q`, at(2), "slot 24: defender-0"))
+		browser.Eventually(ctx, t, fmt.Sprintf(`%s === %q`, at(352), "slot 12: defender-11"))
+		noFaults(t, faults)
+	})
+
 	t.Run("three of thirty workers are critical and a rebalance is not", func(t *testing.T) {
 		f := small(time.Now(), 30)
 		c, s := serve(t, Options{Nodes: f.nodePlane, Workers: f.workerPlane})

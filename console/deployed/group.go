@@ -27,6 +27,7 @@ type group struct {
 	page     *console.Console // set before anything runs
 	failures *groupview.Failures
 	moves    *groupview.Moves
+	moments  groupview.Moments
 	poll     *poller
 
 	mu      sync.Mutex
@@ -72,7 +73,7 @@ func (g *group) recall(kept []event.Event, before []console.Done) {
 		if m, ok := g.moves.Follow(e); ok {
 			g.page.SlotMoved(m)
 		}
-		if m, ok := groupview.MomentOf(e); ok {
+		if m, ok := g.moments.Of(e); ok {
 			moments = append(moments, m)
 		}
 	}
@@ -94,7 +95,7 @@ func (g *group) tell(e event.Event) {
 	if m, ok := g.moves.Follow(e); ok {
 		g.page.SlotMoved(m)
 	}
-	if m, ok := groupview.MomentOf(e); ok {
+	if m, ok := g.moments.Of(e); ok {
 		g.page.Say(m)
 	}
 	g.poll.soon()

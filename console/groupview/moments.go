@@ -4,11 +4,35 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/partition/event"
 )
+
+// Moments turns a group's events into the lines of its timeline.
+type Moments struct {
+	mu  sync.Mutex
+	led uint64 // the epoch of the last election that has a line
+}
+
+// Of is MomentOf, but an election has one line. A worker that wins sends two events if its watch delivers its write before
+// the write is answered.
+func (m *Moments) Of(e event.Event) (console.Moment, bool) {
+	moment, ok := MomentOf(e)
+	if !ok || e.Kind != event.Elected {
+		return moment, ok
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Epoch == m.led {
+		return console.Moment{}, false
+	}
+	m.led = e.Epoch
+	return moment, true
+}
 
 // MomentOf says in words what an event of a defender tells; not every event is worth a line.
 func MomentOf(e event.Event) (console.Moment, bool) {

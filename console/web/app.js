@@ -22,6 +22,8 @@ function svg(tag, props, ...children) {
   return e;
 }
 
+const label = (x, y, anchor, text) => svg("text", { x, y, "text-anchor": anchor }, text);
+
 const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, load: null, sources: [], peers: [], user: null, lookups: [], found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
@@ -353,7 +355,14 @@ function workerButton(x) {
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-let grid = null; // of the canvas: columns, cell size
+let grid = null; // of the canvas: columns, cell size, and the slot of each cell
+// slotsByOwner orders the slots: those without an owner first, then each worker's, as the tiles are.
+function slotsByOwner({ workers, owners }) {
+  const places = [];
+  [...workers.keys()].sort((a, b) => byNumber(workers[a], workers[b])).forEach((worker, place) => { places[worker] = place; });
+  const of = (s) => places[owners[s]] ?? -1;
+  return [...owners.keys()].sort((a, b) => of(a) - of(b));
+}
 function drawSlots() {
   const w = S.workers, c = $("slots");
   $("slots-part").hidden = !w || !w.owners || !w.owners.length;
@@ -361,18 +370,19 @@ function drawSlots() {
   const n = w.owners.length, ratio = devicePixelRatio || 1;
   const cell = Math.max(5, Math.min(14, Math.floor(Math.sqrt((c.clientWidth * 96) / Math.max(1, n)))));
   const cols = Math.max(1, Math.floor(c.clientWidth / cell)), rows = Math.ceil(n / cols);
-  grid = { cell, cols, n };
+  const order = slotsByOwner(w);
+  grid = { cell, cols, order };
   c.style.height = rows * cell + "px";
   c.width = c.clientWidth * ratio;
   c.height = rows * cell * ratio;
   const g = c.getContext("2d");
   g.scale(ratio, ratio);
   // Looked up once: with a thousand slots, a look-up for each would take longer than all the rest.
-  const css = getComputedStyle(document.documentElement), bad = css.getPropertyValue("--bad"), panel = css.getPropertyValue("--panel");
+  const css = getComputedStyle(document.documentElement), [bad, panel, ink] = ["--bad", "--panel", "--ink"].map((name) => css.getPropertyValue(name));
   const colours = w.workers.map((x) => (x.failed ? null : colour(x.id)));
   let moving = 0, orphans = 0, failed = 0;
-  for (let s = 0; s < n; s++) {
-    const x = (s % cols) * cell, y = Math.floor(s / cols) * cell, o = w.owners[s], next = (w.next || [])[s];
+  for (const [i, s] of order.entries()) {
+    const x = (i % cols) * cell, y = Math.floor(i / cols) * cell, o = w.owners[s], next = (w.next || [])[s];
     const owner = o >= 0 && w.workers[o], served = owner && !owner.failed;
     g.fillStyle = served ? colours[o] : bad;
     g.fillRect(x, y, cell - 1, cell - 1);
@@ -390,6 +400,10 @@ function drawSlots() {
       g.fillStyle = panel;
       g.fillRect(x + cell / 4, y + cell / 4, cell / 2 - 1, cell / 2 - 1);
     }
+    if (i && w.owners[order[i - 1]] !== o) { // the next owner's, without colours
+      g.fillStyle = ink;
+      g.fillRect(x - 1, y, 2, cell - 1);
+    }
   }
   $("slots-meta").textContent = [plural(n, "slot"), moving ? moving + " moving" : "none moving", w.takingOver ? w.takingOver + " being taken over" : "", failed ? failed + " of failed workers" : "",
     orphans ? orphans + " without an owner" : ""].filter(Boolean).join(" · ");
@@ -397,8 +411,9 @@ function drawSlots() {
 }
 // slotAt is the slot that the mouse is over, -1 for none.
 function slotAt(ev) {
-  const col = grid ? Math.floor(ev.offsetX / grid.cell) : -1, s = grid ? Math.floor(ev.offsetY / grid.cell) * grid.cols + col : -1;
-  return s >= 0 && s < grid.n && col < grid.cols ? s : -1;
+  if (!grid) return -1;
+  const [col, row] = [ev.offsetX, ev.offsetY].map((v) => Math.floor(v / grid.cell));
+  return col < grid.cols ? grid.order[row * grid.cols + col] ?? -1 : -1;
 }
 $("slots").addEventListener("mousemove", (ev) => {
   const w = S.workers, s = slotAt(ev);
@@ -544,14 +559,14 @@ function controlChart(s) {
   if (hi === lo) { hi += Math.abs(hi) * 0.01 || 1; lo -= Math.abs(lo) * 0.01 || 1; }
   const pad = (hi - lo) * 0.06; lo -= pad; hi += pad;
   const x = (i) => left + (pts.length < 2 ? 0.5 : i / (pts.length - 1)) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
-  const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
+  const path = (style, f) => strokes(style, pts.map(f), x, y);
   const flagged = pts.filter((p) => (p.flags || []).length).length;
-  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(brief(v)));
-  const tick = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(when(pts[i].at).replace(/\.\d+$/, "")));
+  const value = (v) => label(left - 5, y(v) + 4, "end", brief(v));
+  const tick = (i, anchor) => label(x(i), H - 4, anchor, when(pts[i].at).replace(/\.\d+$/, ""));
   const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
-    svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
-    ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, document.createTextNode(`${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`))) : ""),
-    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [tick(0, "start"), tick(pts.length - 1, "end")] : []));
+    ...path("limit", (p) => p.upper), ...path("limit", (p) => p.lower), ...path("centre", (p) => p.centre), ...path("line", (p) => p.value),
+    ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, `${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`)) : ""),
+    value(lo + pad), value(hi - pad), ...(pts.length > 1 ? [tick(0, "start"), tick(pts.length - 1, "end")] : []));
   return el("div", { class: "chart" }, el("h4", {}, `${s.svid}${s.step ? " · step " + s.step : ""} · ${s.stat}${s.unit ? " (" + s.unit + ")" : ""} `, el("span", { class: flagged ? "bad" : "meta" }, flagged ? `${flagged} of ${plural(pts.length, "point")} flagged` : plural(pts.length, "point") + ", none flagged")), g);
 }
 

@@ -80,17 +80,27 @@ const eventTable = (list) => sheet(["time", "plane", "kind", ""], (list || []).m
 const moveTable = (list) => sheet(["slot", "from", "to", "", "#pause", "time"], (list || []).map((m) => [ref("slots", m.slot), m.from ? workerRef(m.from) : "unknown", workerRef(m.to),
   el("span", { class: m.takeover ? "warn" : "meta" }, m.takeover ? "takeover" : "handoff"), pause(m.pauseNs / 1e6), el("time", { datetime: m.at }, stamp(m.at))]), "No handoff or takeover.", "moves");
 const past = () => part("History", eventTable(VIEW.data.events), el("p", {}, el("a", { href: "#/events?about=" + q(VIEW.name === "slots" ? "slot " + VIEW.args[0] : VIEW.name === "alarms" ? VIEW.args.slice(0, 2).join(":") : VIEW.args[0]) }, "Search this history by time")));
+const pageWidth = () => Math.max(280, Math.min(1400, ($("detail").clientWidth || 800) - 30));
+// strokes draws a line through numbers, with gaps where there is none. A lone one is a dot: a line of no length with round ends.
+function strokes(style, values, x, y) {
+  const at = values.map((v, i) => typeof v === "number" && `${x(i).toFixed(1)} ${y(v).toFixed(1)}`);
+  let line = "", dots = "";
+  at.forEach((p, i) => {
+    if (p && !at[i - 1] && !at[i + 1]) dots += `M${p}h0`;
+    else if (p) line += (at[i - 1] ? "L" : "M") + p;
+  });
+  return [[style, line], [style + " lone", dots]].filter(([, d]) => d).map(([c, d]) => svg("path", { class: c, d }));
+}
 // curve draws values over time. Each line is [name, class, value of a sample].
 function curve(title, list, unit, lines) {
-  const W = Math.max(280, Math.min(1400, ($("detail").clientWidth || 800) - 30)), H = 130, left = 52, right = 8, top = 8, bottom = 20;
+  const W = pageWidth(), H = 130, left = 52, right = 8, top = 8, bottom = 20;
   if (list.length < 2) return note(title + ": there are too few samples yet.");
   const t0 = Date.parse(list[0].at), t1 = Date.parse(list[list.length - 1].at), hi = Math.max(1e-9, ...list.flatMap((l) => lines.map((x) => x[2](l) || 0))) * 1.06;
   const x = (t) => left + ((Date.parse(t) - t0) / Math.max(1, t1 - t0)) * (W - left - right), y = (v) => top + (1 - v / hi) * (H - top - bottom);
-  const text = (px, py, anchor, s) => svg("text", { x: px, y: py, "text-anchor": anchor }, document.createTextNode(s));
   return el("div", { class: "chart" }, el("h4", {}, title + " ", ...lines.map(([name, cls]) => el("span", { class: "key " + cls }, name))),
     svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${title}: at most ${paras(hi / 1.06)} ${unit}` },
-      ...lines.map(([, cls, f]) => { let d = "", pen = false; for (const l of list) { const v = f(l); if (typeof v !== "number") { pen = false; continue; } d += `${pen ? "L" : "M"}${x(l.at).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; } return svg("path", { class: "line " + cls, d }); }),
-      text(left - 5, y(hi / 1.06) + 4, "end", paras(hi / 1.06)), text(left - 5, y(0) + 1, "end", "0"), text(left, H - 4, "start", stamp(list[0].at)), text(W - right, H - 4, "end", stamp(list[list.length - 1].at).slice(11))));
+      ...lines.flatMap(([, cls, f]) => strokes("line " + cls, list.map(f), (i) => x(list[i].at), y)),
+      label(left - 5, y(hi / 1.06) + 4, "end", paras(hi / 1.06)), label(left - 5, y(0) + 1, "end", "0"), label(left, H - 4, "start", stamp(list[0].at)), label(W - right, H - 4, "end", stamp(list[list.length - 1].at).slice(11))));
 }
 const waited = (l) => (l.oldest ? Math.max(0, (Date.parse(l.at) - Date.parse(l.oldest)) / 1000) : 0);
 const curves = (list) => [curve("Waiting messages", list, "messages", [["", "", (l) => l.waiting]]),
@@ -113,7 +123,7 @@ function form(name, fields, go) {
 
 const pages = {
   "dead-letters"() {
-    return ["Dead letters", [], [fault("letters") || part("Dead letters", note("Messages that failed too often. muster partitions dead-letters publishes one again."),
+    return ["Dead letters", [], [fault("letters") || part("Dead letters", el("p", { class: "meta" }, "Messages that failed too often. ", el("code", {}, "muster partitions dead-letters requeue NUMBER"), " publishes one again."),
       sheet(["#number", "key", "time", "#attempts", "worker", "error"], (VIEW.data.letters || []).map((d) => [d.number, ref("keys", d.key), el("time", { datetime: d.at }, stamp(d.at)), d.attempts, d.worker ? workerRef(d.worker) : "", el("span", { class: "bad" }, d.error)]), "No dead letter.", "dead letters"))]];
   },
   workers([id]) {
@@ -136,7 +146,7 @@ const pages = {
   },
   slots([n]) {
     const w = S.workers || {}, owners = w.owners || [];
-    if (!n) return ["Slots", [], [part("Slots by worker", sheet(["worker", "#slots", "slots"], workersNow().sort(byNumber).map((x) => { const mine = owners.flatMap((o, s) => (nameOf(o) === x.id ? [s] : [])); return [workerRef(x.id), mine.length, join(mine.map((s) => ref("slots", s)))]; }), "No workers.", "slots"))]];
+    if (!n) return ["Slots", [], [part("Slots by worker", sheet(["worker", "#owns", "slots"], workersNow().sort(byNumber).map((x) => { const mine = owners.flatMap((o, s) => (nameOf(o) === x.id ? [s] : [])); return [workerRef(x.id), mine.length, join(mine.map((s) => ref("slots", s)))]; }), "No workers.", "slots"))]];
     const o = nameOf(owners[n]), next = nameOf((w.next || [])[n]), keys = (VIEW.data.slot || {}).keys || [];
     return ["Slot " + n, [["slots", "Slots"]], [fault("slot") || part("Slot " + n, facts([["owner", workerRef(o)], next && ["moving to", workerRef(next)], ["*keys", ...join(keys.map((k) => ref("keys", k)))]])),
       part("Moves", moveTable(VIEW.data.moves)), past()]];
@@ -217,16 +227,14 @@ function runPart(r) {
     ...r.overlays.map(overlay));
 }
 function overlay(o) {
-  const W = Math.max(280, Math.min(1400, ($("detail").clientWidth || 800) - 30)), H = 180, left = 58, right = 8, top = 8, bottom = 20, all = o.traces.flatMap((t) => t.values.filter((v) => v !== null)), ends = o.traces.map((t) => t.seconds[t.seconds.length - 1] || 0);
+  const W = pageWidth(), H = 180, left = 58, right = 8, top = 8, bottom = 20, all = o.traces.flatMap((t) => t.values.filter((v) => v !== null)), ends = o.traces.map((t) => t.seconds[t.seconds.length - 1] || 0);
   if (!all.length) return note(`No trace of ${o.svid} is stored.`);
   let lo = Math.min(...all), hi = Math.max(...all); if (hi === lo) { hi += 1; lo -= 1; }
   const end = Math.max(1e-9, ...ends), x = (s) => left + (s / end) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
-  // A sample between two gaps is a dot: a line of no length, with round ends.
-  const path = (t) => { let d = "", pen = false; t.seconds.forEach((s, i) => { const v = t.values[i]; if (v === null) { pen = false; return; } d += `${pen ? "L" : "M"}${x(s).toFixed(1)} ${y(v).toFixed(1)}${pen ? "" : "h0"}`; pen = true; }); return d; };
-  const text = (px, py, anchor, s) => svg("text", { x: px, y: py, "text-anchor": anchor }, document.createTextNode(s)), mine = o.traces[o.traces.length - 1];
+  const mine = o.traces[o.traces.length - 1];
   return el("div", { class: "chart overlay", "data-overlay": o.svid }, el("h4", {}, `${o.svid} `, el("span", { class: "key b" }, "run " + mine.run), el("span", { class: "key other" }, `${plural(o.traces.length - 1, "earlier run")}, not flagged`)),
-    svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${o.svid} in run ${mine.run} over ${o.traces.length - 1} earlier runs` }, ...o.traces.map((t) => svg("path", { class: t === mine ? "line b" : "line other", d: path(t) })),
-      text(left - 5, y(hi) + 8, "end", brief(hi)), text(left - 5, y(lo), "end", brief(lo)), text(left, H - 4, "start", "0 s"), text(W - right, H - 4, "end", brief(end) + " s")));
+    svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${o.svid} in run ${mine.run} over ${o.traces.length - 1} earlier runs` }, ...o.traces.flatMap((t) => strokes(t === mine ? "line b" : "line other", t.values, (i) => x(t.seconds[i]), y)),
+      label(left - 5, y(hi) + 8, "end", brief(hi)), label(left - 5, y(lo), "end", brief(lo)), label(left, H - 4, "start", "0 s"), label(W - right, H - 4, "end", brief(end) + " s")));
 }
 
 // ---- drawing and addresses
