@@ -143,7 +143,9 @@ func (s crashRun) judgeCrash(kills []kill) error {
 	r.measure("kill_to_first_start_ms", d)
 	r.measure("kill_of_leader_to_first_start_ms", distribution(of))
 	equal(r, "kill -9", s.o.Kills, len(kills))
-	r.check("slots with a message pending that resumed elsewhere", "all", unresumed == 0 && len(all) > idle, "%d, %d did not; %d had none", len(all), unresumed, idle)
+	// On a slow machine messages are rare, and many slots have none when their owner is killed.
+	enough := 4*len(all) > idle
+	r.check("slots with a message pending that resumed elsewhere", "all", unresumed == 0 && enough, "%d, %d did not; %d had none", len(all), unresumed, idle)
 	// With replicas the proof of life is a replicated write and waited for 1.15 s longer, and so are the writes of a takeover.
 	under := 1500.0
 	if s.o.Replicas > 1 {

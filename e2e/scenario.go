@@ -143,7 +143,7 @@ func (sc script) checkCase(name, chosen string) error {
 func checkParts(name string, o Options) error {
 	onNodes := OnNodes()
 	switch {
-	case (o.Lab || o.RealNodes) && !slices.Contains(onNodes, name):
+	case (o.Lab || o.RealNodes != "") && !slices.Contains(onNodes, name):
 		return misuse.Errorf("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(onNodes, " or "))
 	case name != loadName && o.Points != 0:
 		return misuse.Errorf("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)

@@ -114,9 +114,9 @@ func openCluster(ctx context.Context, w *WorkerPlane, s shown, zones []string, a
 	simulated := sim.Options{Policy: clusterPolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(w.o.boot, BootTime), Visible: time.Second}
 	o := region.Options{Sim: simulated, Dir: w.Dir, Scrape: time.Second}
 	var booted *instances.Instances
-	if w.o.RealNodes {
+	if w.o.RealNodes != NoRealNodes {
 		// The first workers are launched like all others, once there is what they join.
-		booted = newInstances()
+		booted = newInstances(w.o.RealNodes)
 		o.Machines, o.Sim.Workers = booted, nil
 	}
 	r, err := region.Start(o)
@@ -128,7 +128,7 @@ func openCluster(ctx context.Context, w *WorkerPlane, s shown, zones []string, a
 	if booted != nil {
 		t.platform, err = openRealNodes(ctx, w, r, booted, zones)
 	} else {
-		t.platform, err = openPlatform(ctx, w.o.Lab, w.Dir, w.Timeline, r)
+		t.platform, err = openPlatform(ctx, w.o, w.Dir, w.Timeline, r)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -518,7 +518,7 @@ func (t *Cluster) Start(ctx context.Context, n int) (*report.Map, error) {
 	if c.o.Processes {
 		kind = ", each a process of its own"
 	}
-	if c.o.RealNodes {
+	if c.o.RealNodes != NoRealNodes {
 		kind = ", each in a container"
 	}
 	c.Say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, c.o.Chambers, c.o.Slots)

@@ -33,6 +33,7 @@ type screen struct {
 	cluster  *atomic.Pointer[Cluster] // nil where there will be none
 	moves    *groupview.Moves
 	failures *groupview.Failures
+	moments  groupview.Moments
 	load     *load
 
 	mu       sync.Mutex
@@ -112,7 +113,7 @@ func (s *screen) event(e SeenEvent) {
 		s.SlotMoved(move)
 	}
 	s.follow(e)
-	if m, ok := groupview.MomentOf(e.Event); ok {
+	if m, ok := s.moments.Of(e.Event); ok {
 		s.Say(m)
 	}
 }

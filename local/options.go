@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/misuse"
 )
 
@@ -64,9 +65,11 @@ type ConsoleOptions struct {
 type NodeOptions struct {
 	OnNodes bool // the defenders run as pods on nodes
 	Lab     bool // pods run on a real control plane
+	// LabKubernetes is the minor version of that control plane; empty: the lab's default.
+	LabKubernetes string
 	// RealNodes boots a machine for each node, which joins by its user data; defenders are
 	// containers there. It goes with Lab.
-	RealNodes bool
+	RealNodes RealNodes
 
 	boot      time.Duration // of a cluster's nodes, from launch to Ready, more than 5 s; 0: BootTime
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
@@ -85,14 +88,19 @@ func (o Options) Resolve() Options {
 // Validate returns every fault of the options, by the flags' names.
 func (o Options) Validate() error {
 	o = o.Resolve()
-	return errors.Join(o.GroupOptions.validate(), misuse.Within("rate", o.Rate, 0, maxRate), o.BrokerOptions.validate(), o.validateRealNodes())
+	return errors.Join(o.GroupOptions.validate(), misuse.Within("rate", o.Rate, 0, maxRate), o.BrokerOptions.validate(), o.validateLab())
 }
 
-func (o Options) validateRealNodes() error {
+func (o Options) validateLab() error {
+	_, err := lab.ReleaseOf(o.LabKubernetes)
 	switch {
-	case o.RealNodes && !o.Lab:
+	case err != nil:
+		return fmt.Errorf("--lab-kubernetes: %w", err)
+	case o.LabKubernetes != "" && !o.Lab:
+		return errors.New("--lab-kubernetes chooses the version of a real control plane: give --lab, too")
+	case o.RealNodes != NoRealNodes && !o.Lab:
 		return errors.New("--real-nodes joins a real control plane: give --lab, too")
-	case o.RealNodes && o.Processes:
+	case o.RealNodes != NoRealNodes && o.Processes:
 		return errors.New("--processes: defenders are containers with --real-nodes: leave one of them out")
 	}
 	return nil

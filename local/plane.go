@@ -95,7 +95,7 @@ func (w *WorkerPlane) makeDir() error {
 		}
 		w.Dir, w.temporary = d, true
 	}
-	if w.o.RealNodes { // which have it at the same path
+	if w.o.RealNodes != NoRealNodes { // which have it at the same path
 		var err error
 		if w.Dir, err = filepath.Abs(w.Dir); err != nil {
 			return fmt.Errorf("making the directory for what is kept: %w", err)
@@ -259,13 +259,9 @@ func (w *WorkerPlane) Progress(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		published, processed, dead := w.tally.read(ctx, w.Traffic, w.backlog)
-		line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", w.View.count(state.Stable), published, float64(published-before)/every.Seconds(), processed)
-		if dead > 0 {
-			line += fmt.Sprintf(", %d dead-lettered", dead)
-		}
-		w.Timeline.print(line)
-		before = published
+		now := w.tally.read(ctx, w.Traffic, w.backlog)
+		w.Timeline.print(now.line(w.View.count(state.Stable), float64(now.published-before)/every.Seconds()))
+		before = now.published
 	}
 }
 

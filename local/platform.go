@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/machines"
 	"github.com/muster-dev/muster/nodes"
+	nodeplane "github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
@@ -52,11 +53,11 @@ func defenderPod() sim.PodSpec {
 }
 
 // openPlatform prepares the platform that the options ask for.
-func openPlatform(ctx context.Context, onLab bool, dir string, told *Timeline, r *region.Region) (platform, error) {
-	if !onLab {
+func openPlatform(ctx context.Context, o Options, dir string, told *Timeline, r *region.Region) (platform, error) {
+	if !o.Lab {
 		return &simulated{r}, nil
 	}
-	binary, kept, err := prepareLab(ctx, dir, told)
+	binary, kept, err := prepareLab(ctx, o.LabKubernetes, dir, told)
 	if err != nil {
 		return nil, fmt.Errorf("--lab: %w", err)
 	}
@@ -69,11 +70,15 @@ func openPlatform(ctx context.Context, onLab bool, dir string, told *Timeline, r
 
 // prepareLab builds the test cluster unless that has been done, and makes the folder that it
 // writes to.
-func prepareLab(ctx context.Context, dir string, told *Timeline) (binary, kept string, err error) {
-	binary, reason := lab.Built()
+func prepareLab(ctx context.Context, kubernetes, dir string, told *Timeline) (binary, kept string, err error) {
+	release, err := lab.ReleaseOf(kubernetes)
+	if err != nil {
+		return "", "", err
+	}
+	binary, reason := lab.Built(release)
 	if reason != "" {
 		told.Say("Building the test cluster, a real Kubernetes control plane: it takes some minutes once")
-		if binary, err = lab.Build(ctx, told); err != nil {
+		if binary, err = lab.Build(ctx, release, told); err != nil {
 			return "", "", err
 		}
 	}
@@ -147,7 +152,12 @@ func (c *testCluster) plane(ctx context.Context) (nodes.Config, error) {
 	if err != nil {
 		return config, fmt.Errorf("connecting to the test cluster's Prometheus: %w", err)
 	}
-	config.Cluster, config.Signals = cluster, signals
+	decider, err := new(nodeplane.Deciders).For(config.Policy)
+	if err != nil {
+		return config, err
+	}
+	config.Cluster, config.EvictionRequester, config.Signals = cluster, cluster, signals
+	config.Reporter = nodeplane.Reporter{Cluster: cluster, Decider: decider}
 	return config, nil
 }
 

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -29,15 +30,34 @@ func (t *tally) processed(published int64, now remainder) int64 {
 // tells what was last known.
 const readPatience = 2 * time.Second
 
+// counts are messages.
+type counts struct {
+	published, processed int64
+	dead                 uint64
+	old                  bool // processed and dead are as last read, since the broker did not answer in time
+}
+
+// line prints the counts. Old ones are marked, because a reader takes the difference to what is published for a backlog.
+func (c counts) line(stable int, publishedPerSecond float64) string {
+	line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", stable, c.published, publishedPerSecond, c.processed)
+	if c.dead > 0 {
+		line += fmt.Sprintf(", %d dead-lettered", c.dead)
+	}
+	if c.old {
+		line += fmt.Sprintf(" as last read: the broker did not answer within %v", readPatience)
+	}
+	return line
+}
+
 // read returns how many messages were published and processed, and how many dead letters
 // there are.
-func (t *tally) read(ctx context.Context, traffic *Traffic, b *backlog) (published, processed int64, dead uint64) {
+func (t *tally) read(ctx context.Context, traffic *Traffic, b *backlog) counts {
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	published = traffic.Total()
+	published := traffic.Total()
 	now, err := b.left(ctx)
 	if err != nil {
-		return published, t.last, t.dead
+		return counts{published: published, processed: t.last, dead: t.dead, old: true}
 	}
-	return published, t.processed(published, now), now.dead
+	return counts{published: published, processed: t.processed(published, now), dead: now.dead}
 }

@@ -61,10 +61,7 @@ func TestProgress(t *testing.T) {
 		}
 		eventually(t, "all are STABLE", func() bool { return s.View.Stable(3) })
 		s.Traffic.Rate.Store(100)
-		processed := func() int64 {
-			_, n, _ := s.tally.read(t.Context(), s.Traffic, s.backlog)
-			return n
-		}
+		processed := func() int64 { return s.tally.read(t.Context(), s.Traffic, s.backlog).processed }
 		eventually(t, "some are processed", func() bool { return processed() > 50 })
 		ended := s.Defenders.Running()[0]
 		families, err := ended.Gather()
@@ -78,9 +75,9 @@ func TestProgress(t *testing.T) {
 			left, err := s.backlog.left(t.Context())
 			return err == nil && s.Traffic.Waiting() == 0 && left.waiting == 0
 		})
-		published, n, dead := s.tally.read(t.Context(), s.Traffic, s.backlog)
-		if n != published || dead != 0 {
-			t.Errorf("%d published, %d processed, %d dead letters", published, n, dead)
+		all := s.tally.read(t.Context(), s.Traffic, s.backlog)
+		if all.processed != all.published || all.dead != 0 {
+			t.Errorf("%d published, %d processed, %d dead letters", all.published, all.processed, all.dead)
 		}
 		sum := int64(0)
 		for _, p := range s.Defenders.Running() {
@@ -90,8 +87,19 @@ func TestProgress(t *testing.T) {
 			}
 			sum += int64(Metric(families, "defender_messages_processed_total"))
 		}
-		if sum >= published {
-			t.Errorf("the living defenders count %d of %d: this test shows nothing", sum, published)
+		if sum >= all.published {
+			t.Errorf("the living defenders count %d of %d: this test shows nothing", sum, all.published)
+		}
+
+		// What is published while the broker does not answer is not shown as if it was left.
+		away, cancel := context.WithCancel(t.Context())
+		cancel()
+		line := s.tally.read(away, s.Traffic, s.backlog).line(2, 0)
+		if want := fmt.Sprintf("%d processed as last read: the broker did not answer", all.processed); !strings.Contains(line, want) {
+			t.Errorf("without an answer the line is %q, want %q in it", line, want)
+		}
+		if line := all.line(2, 0); strings.Contains(line, "as last read") {
+			t.Errorf("with an answer the line is %q", line)
 		}
 	})
 }

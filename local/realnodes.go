@@ -29,6 +29,41 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
 
+// RealNodes says whether nodes are real, and how they boot. It is the value of a flag.
+type RealNodes string
+
+// The values of RealNodes.
+const (
+	NoRealNodes      RealNodes = ""
+	RealNodesInit    RealNodes = "init"    // a small program runs the user data: nodes are up sooner
+	RealNodesSystemd RealNodes = "systemd" // cloud-init runs it below systemd, as on a real instance
+)
+
+// Set sets it from its text.
+func (r *RealNodes) Set(text string) error {
+	switch form := RealNodes(text); form {
+	case RealNodesInit, RealNodesSystemd:
+		*r = form
+		return nil
+	default:
+		return fmt.Errorf("%q: use %s or %s", text, RealNodesInit, RealNodesSystemd)
+	}
+}
+
+// String returns its text.
+func (r *RealNodes) String() string { return string(*r) }
+
+// Type names the flag's values in its help.
+func (r *RealNodes) Type() string { return "string" }
+
+// possible returns nil where such nodes can be had, and otherwise the reason.
+func (r RealNodes) possible(ctx context.Context) error {
+	if r == RealNodesSystemd {
+		return lab.SystemdNodes(ctx)
+	}
+	return lab.RealNodes(ctx)
+}
+
 // realNodes is a real control plane whose workers are real nodes: machines in namespaces
 // that the region's instances boot, and that join by the user data of their launch. Defenders
 // are containers there, which reach the broker at the gateway of the machines' network and
@@ -38,6 +73,7 @@ type realNodes struct {
 
 	instances *instances.Instances
 	workers   *WorkerPlane
+	release   lab.Release
 	cloud     *ec2.Cloud
 	template  nodes.Template
 }
@@ -53,21 +89,26 @@ const (
 var onSharedVolume = kube.Rules{LocalStorage: kube.Evict}
 
 // newInstances returns the machines of a region, with what their types have.
-func newInstances() *instances.Instances {
+func newInstances(form RealNodes) *instances.Instances {
 	types := fit.Shipped()
 	return instances.New(instances.Options{
-		Memory: func(typ string) int64 { return types[typ].MemoryMiB << 20 },
-		CPUs:   func(typ string) int { return types[typ].VCPU },
+		Systemd: form == RealNodesSystemd,
+		Memory:  func(typ string) int64 { return types[typ].MemoryMiB << 20 },
+		CPUs:    func(typ string) int { return types[typ].VCPU },
 	})
 }
 
 // openRealNodes starts a test cluster and launches its first workers, one in each of zones.
 func openRealNodes(ctx context.Context, w *WorkerPlane, r *region.Region, booted *instances.Instances, zones []string) (platform, error) {
-	binary, kept, err := prepareLab(ctx, w.Dir, w.Timeline)
+	release, err := lab.ReleaseOf(w.o.LabKubernetes)
+	if err != nil {
+		return nil, fmt.Errorf("--lab-kubernetes: %w", err)
+	}
+	binary, kept, err := prepareLab(ctx, w.o.LabKubernetes, w.Dir, w.Timeline)
 	if err != nil {
 		return nil, fmt.Errorf("--lab: %w", err)
 	}
-	c := &realNodes{testCluster: testCluster{region: r, dir: kept, drain: onSharedVolume}, instances: booted, workers: w}
+	c := &realNodes{testCluster: testCluster{region: r, dir: kept, drain: onSharedVolume}, instances: booted, workers: w, release: release}
 	if err := c.open(ctx, binary, zones); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -86,7 +127,7 @@ func (c *realNodes) open(ctx context.Context, binary string, zones []string) err
 	if c.machines, err = machines.NewReal(c.region); err != nil {
 		return err
 	}
-	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true, Temporary: true,
+	c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Kubernetes: c.release.Minor, Scrape: c.machines.Scrape(), AWS: c.region.AWSURL, RealNodes: true, Systemd: c.workers.o.RealNodes == RealNodesSystemd, Temporary: true,
 		Images: []string{image}, Share: c.workers.Dir, Forward: forward})
 	if err != nil {
 		return err
@@ -123,7 +164,7 @@ func (c *realNodes) launch(ctx context.Context, zones []string) error {
 func (c *realNodes) describe() string {
 	v := c.lab.Versions
 	return fmt.Sprintf("Kubernetes %s with kubelets and containerd %s on real nodes, kube-state-metrics %s and Prometheus %s (%s); the CPU load that node-exporter tells and EC2 (%s) are simulated; kubectl: KUBECONFIG=%s",
-		v["Kubernetes"], lab.Containerd, v["kube-state-metrics"], v["Prometheus"], c.lab.Prometheus, c.region.AWSURL, c.lab.Kubeconfig)
+		v["Kubernetes"], c.release.Containerd, v["kube-state-metrics"], v["Prometheus"], c.lab.Prometheus, c.region.AWSURL, c.lab.Kubeconfig)
 }
 
 func (c *realNodes) plane(ctx context.Context) (nodes.Config, error) {

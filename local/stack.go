@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/partition/role"
@@ -28,8 +27,8 @@ type Stack struct {
 
 // Start starts everything but the defenders.
 func Start(ctx context.Context, o Options, h Hooks) (*Stack, error) {
-	if o.RealNodes { // before anything is started for them
-		if err := lab.RealNodes(ctx); err != nil {
+	if o.RealNodes != NoRealNodes { // before anything is started for them
+		if err := o.RealNodes.possible(ctx); err != nil {
 			return nil, &misuse.Error{Err: fmt.Errorf("--real-nodes: %w", err)}
 		}
 	}
