@@ -160,6 +160,35 @@ func (c *court) ok(r role.Role, what string, err error) {
 	}
 }
 
+// settled reports whether so many workers own all slots between them, with no slot on the move.
+func (c *court) settled(nc *nats.Conn, workers int) bool {
+	v, err := partition.Open(nc, defender.Group).Inspect(c.t.Context())
+	return err == nil && v.Map() != nil && len(v.Map().Workers) == workers && len(v.Map().Moves) == 0
+}
+
+// drainAndTakeBack has one role drain a worker and another take it back, and waits until it
+// has slots again. A slot that is drained before its worker has it has no state to move
+// yet: the next drain expects that every state moves.
+func (c *court) drainAndTakeBack(drains, takesBack role.Role, who func(report.Lease) bool) {
+	c.t.Helper()
+	drainer, back, inspector := c.as(drains), c.as(takesBack), c.harness()
+	held := func(r role.Role, nc *nats.Conn, until time.Time) int {
+		c.t.Helper()
+		slots, err := partition.Open(nc, defender.Group).Drain(c.t.Context(), who, until)
+		c.ok(r, "draining a worker or taking it back", err)
+		n := 0
+		for _, s := range slots {
+			n += s
+		}
+		return n
+	}
+
+	c.eventually("the worker drained", func() bool { return held(drains, drainer, time.Now().Add(time.Minute)) == 0 })
+	c.eventually("the worker with slots again", func() bool {
+		return held(takesBack, back, time.Time{}) > 0 && c.settled(inspector, 2)
+	})
+}
+
 // unused are permissions that nothing here needs, and why they are there.
 var unused = map[string]string{
 	"$JS.API.STREAM.UPDATE.defender-events":                                                      "for other replicas, of which one server has one",
@@ -211,10 +240,7 @@ func (c *court) work() {
 	c.age()
 	kill := c.defend("a")
 	c.defend("b")
-	c.eventually("two workers with all slots", func() bool {
-		v, err := partition.Open(operator, defender.Group).Inspect(ctx)
-		return err == nil && v.Map() != nil && len(v.Map().Workers) == 2 && len(v.Map().Moves) == 0
-	})
+	c.eventually("two workers with all slots", func() bool { return c.settled(operator, 2) })
 
 	c.fill(true) // while workers follow the buckets
 	c.fill(false)
@@ -267,6 +293,12 @@ func (c *court) work() {
 		return err == nil && len(letters) == 2
 	})
 
+	// Draining, before the buckets are filled: a minute later the heartbeats among it have expired.
+	only := func(pod string) func(report.Lease) bool {
+		return func(m report.Lease) bool { return m.Pod == pod }
+	}
+	c.drainAndTakeBack(role.Console, role.Operator, only("b"))
+
 	c.fill(true)
 	defer c.fill(false)
 	// The viewer and the console.
@@ -314,16 +346,6 @@ func (c *court) work() {
 		_, err = firstOf(ctx, nc, a)
 		c.ok(role.Console, "reading an acknowledgement", err)
 	}
-	only := func(pod string) func(report.Lease) bool {
-		return func(m report.Lease) bool { return m.Pod == pod }
-	}
-	for r, nc := range map[role.Role]*nats.Conn{role.Console: console, role.Operator: operator} {
-		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Now().Add(time.Minute))
-		c.ok(r, "draining a worker", err)
-		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Time{})
-		c.ok(r, "taking a worker back", err)
-	}
-
 	// The node plane.
 	plane := workers.New(c.as(role.Nodes), defender.Group)
 	c.eventually("node-b drained", func() bool {
