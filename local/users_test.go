@@ -160,7 +160,7 @@ func (c *court) ok(r role.Role, what string, err error) {
 	}
 }
 
-// settled reports whether so many workers own all slots between them, with no slot on the move.
+// settled reports whether N workers own all slots between them, and no slot is moving.
 func (c *court) settled(nc *nats.Conn, workers int) bool {
 	v, err := partition.Open(nc, defender.Group).Inspect(c.t.Context())
 	return err == nil && v.Map() != nil && len(v.Map().Workers) == workers && len(v.Map().Moves) == 0
