@@ -44,7 +44,7 @@ func (f *fab) change(c *Console, by func(*fab)) {
 func newFab(now time.Time) *fab {
 	cpu := 0.62
 	f := &fab{nodes: NodePlane{At: now, Min: 2, Max: 10, CPU: &cpu,
-		Pools:   []Pool{{Name: "general", Weight: 10, Nodes: 5, Spot: 5, Limits: "no limit"}, {Name: "batch", Limits: "8 node(s)", Held: "back-off for 1m30s after 2 failures"}},
+		Pools:   []Pool{{Name: "general", Weight: 10, Nodes: 5, Spot: 5, Limits: "no limit"}, {Name: "batch", Limits: "8 nodes", Held: "back-off for 1m30s after 2 failures"}},
 		Pending: []PendingPod{{Name: "fab/defender", Count: 5, MilliCPU: 500, Memory: 512 << 20}}, Interruptions: []Interruption{},
 		Decision: &Decision{At: now, Action: "NOOP", Reason: "COOLDOWN_UP", Detail: "92 s of 300 s since the last action", Gates: []Gate{
 			{"pending pods", "5", "> 0", true}, {"pending for", "190 s", ">= 180 s", true}, {"up-cooldown", "92 s", ">= 300 s", false}}}}}

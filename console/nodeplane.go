@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/explain"
 )
@@ -95,9 +96,9 @@ func (v *NodePlane) Foresee(o explain.Outlook) {
 	}
 	d := *v.Decision
 	if o.Then != nil {
-		what := explain.Count(o.Then.Decision.Nodes, "node") + " launched"
+		what := quantity.Of(o.Then.Decision.Nodes, "node") + " launched"
 		if o.Then.Decision.Action == nodes.ScaleDown {
-			what = explain.Count(len(o.Then.Decision.Targets), "node") + " removed"
+			what = quantity.Of(len(o.Then.Decision.Targets), "node") + " removed"
 		}
 		d.Then = what + " at " + o.Then.At.UTC().Format("15:04:05") + " UTC"
 	}

@@ -61,10 +61,10 @@ func TestNodePlaneOf_pools(t *testing.T) {
 	r.PoolStates = []nodes.PoolState{{Name: "failed", ScaleUpFailures: 2, BackoffUntilEpoch: noon.Add(90 * time.Second).Unix()}}
 	s := nodes.Snapshot{Now: noon, Policy: p, Record: r,
 		Observation: nodes.Observation{FleetKnown: true, Fleet: []nodes.Worker{worker("i-1", "a", in("full")), worker("i-2", "b", in(""))}},
-		Decision: nodes.Decision{Action: nodes.Noop, Gates: []nodes.Gate{{Name: "pool.full", Value: "1 node(s), 2 vCPU, 0 MiB"},
-			{Name: "pool.failed", Value: "0 node(s), 0 vCPU, 0 MiB; 2 failure(s) in a row"}, {Name: "pool.away", Value: "0 node(s); none of its zones has a subnet"}, {Name: "pool.open", Passed: true}}}}
+		Decision: nodes.Decision{Action: nodes.Noop, Gates: []nodes.Gate{{Name: "pool.full", Value: "1 node, 2 vCPU, 0 MiB"},
+			{Name: "pool.failed", Value: "0 nodes, 0 vCPU, 0 MiB; 2 failures in a row"}, {Name: "pool.away", Value: "0 nodes; none of its zones has a subnet"}, {Name: "pool.open", Passed: true}}}}
 	want := []Pool{
-		{Name: "full", Weight: 3, Nodes: 1, Spot: 1, Limits: "1 node(s)", Held: "at its limit: it uses 1 node(s), 2 vCPU, 0 MiB"},
+		{Name: "full", Weight: 3, Nodes: 1, Spot: 1, Limits: "1 node", Held: "at its limit: it uses 1 node, 2 vCPU, 0 MiB"},
 		{Name: "failed", Limits: "no limit", Held: "back-off for 1m30s after 2 failures"},
 		{Name: "away", Limits: "no limit", Held: "none of its zones has a subnet"},
 		{Name: "open", Limits: "no limit"},

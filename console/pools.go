@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/explain"
 )
@@ -33,7 +34,7 @@ func poolsOf(s nodes.Snapshot) []Pool {
 // heldBack says why a pool may launch nothing, by the last decision; "" if it may, or if that did not look at it.
 func heldBack(p explain.Pool, d nodes.Decision) string {
 	if p.Backoff > 0 {
-		return fmt.Sprintf("back-off for %s after %s", time.Duration(p.Backoff)*time.Second, explain.Count(p.Failures, "failure"))
+		return fmt.Sprintf("back-off for %s after %s", time.Duration(p.Backoff)*time.Second, quantity.Of(p.Failures, "failure"))
 	}
 	i := slices.IndexFunc(d.Gates, func(g nodes.Gate) bool { return g.Name == "pool."+p.Name })
 	if i < 0 || d.Gates[i].Passed {

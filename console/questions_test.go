@@ -145,7 +145,7 @@ func TestQuestions(t *testing.T) {
 	})
 	t.Run("which node goes and what blocks its drain", func(t *testing.T) {
 		opened("#/nodes", rows("nodes")+`[0]?.textContent.includes('goes next')`, rows("nodes")+`[1]?.querySelectorAll('td')[7].textContent === '3'`, rows("nodes")+`[1]?.textContent.includes('others go firstfab/nightly-report-0 is protected')`)
-		browser.Eventually(ctx, t, rows("pools")+`[1]?.textContent === 'batch0008 node(s)back-off for 1m30s after 2 failures' && `+rows("nodes")+`[0].textContent.includes('general')`)
+		browser.Eventually(ctx, t, rows("pools")+`[1]?.textContent === 'batch0008 nodesback-off for 1m30s after 2 failures' && `+rows("nodes")+`[0].textContent.includes('general')`)
 		opened("#/nodes/i-0a01", says("poolgeneral"), says("a drain is blocked byfab/nightly-report-0"), rows("events")+`.length === 1`, says("workersdefender-1, defender-6, defender-11"))
 	})
 	t.Run("which chambers alarm, why, and the trace", func(t *testing.T) {

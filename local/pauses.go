@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/partition/event"
 )
 
@@ -65,7 +66,7 @@ func (p *pauses) line(now time.Time, defenders int) string {
 	p.lines++
 	if len(p.paused) == 0 {
 		p.began = time.Time{}
-		return fmt.Sprintf("All defenders continue: %s in %v, at most %d of %d defenders at once", counted(p.times, "pause"), lasted, p.most, max(defenders, p.most)) + p.advice(defenders)
+		return fmt.Sprintf("All defenders continue: %s in %v, at most %d of %d defenders at once", quantity.Of(p.times, "pause"), lasted, p.most, max(defenders, p.most)) + p.advice(defenders)
 	}
 	text := fmt.Sprintf("%d of %d defenders paused: no confirmed lease (%s)", len(p.paused), max(defenders, len(p.paused)), p.reason())
 	if len(p.paused) == 1 {
@@ -74,7 +75,7 @@ func (p *pauses) line(now time.Time, defenders int) string {
 		}
 	}
 	if p.times > len(p.paused) {
-		text += fmt.Sprintf("; %s in %v", counted(p.times, "pause"), lasted)
+		text += fmt.Sprintf("; %s in %v", quantity.Of(p.times, "pause"), lasted)
 	}
 	return text + p.advice(defenders)
 }
@@ -101,13 +102,6 @@ func (p *pauses) reason() (most string) {
 		}
 	}
 	return most
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 const (

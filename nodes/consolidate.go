@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 const (
@@ -156,10 +158,10 @@ func (c *consolidator) remove(n int) merger {
 		leaving, gone, saved, evicted = together, cpu, saved+t.price, evicted+t.pods
 		c.zones[t.Instance.Zone]--
 		m.targets = append(m.targets, Target{InstanceID: t.Instance.ID, Node: t.Node.NodeRef, Zone: t.Instance.Zone,
-			Why: fmt.Sprintf("its %d pod(s) fit on the others", t.pods)})
+			Why: fmt.Sprintf("the others have room for its %s", quantity.Of(t.pods, "pod"))})
 	}
 	if len(m.targets) > 0 {
-		m.why = fmt.Sprintf("%d worker(s) whose %d pod(s) fit on the others", len(m.targets), evicted)
+		m.why = fmt.Sprintf("the others have room for the %s of %s", quantity.Of(evicted, "pod"), quantity.Of(len(m.targets), "worker"))
 		if c.d.Appraiser != nil {
 			m.why += fmt.Sprintf(", saving %.3f USD/h", saved)
 		}
@@ -195,7 +197,7 @@ func (c *consolidator) replace() merger {
 		if worth := (t.price - r.Price) / float64(1+t.pods); worth > most {
 			most = worth
 			best = merger{by: &r.Want, pool: question.Policy.Pool, replaced: &Target{InstanceID: t.Instance.ID}, why: fmt.Sprintf(
-				"the %d pod(s) of %s (%s, %.3f USD/h) fit on the others and one %s (%.3f USD/h)", t.pods, t.Instance.ID, t.Instance.Type, t.price, r.Type, r.Price)}
+				"the others and one %s (%.3f USD/h) have room for the %s of %s (%s, %.3f USD/h)", r.Type, r.Price, quantity.Of(t.pods, "pod"), t.Instance.ID, t.Instance.Type, t.price)}
 		}
 	}
 	return best

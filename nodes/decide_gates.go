@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
@@ -212,7 +214,7 @@ func backoffGate(g *gates, name string, in inputs) bool {
 }
 
 func backoffText(r Record) string {
-	return fmt.Sprintf("%d failure(s) in a row, until %d", r.ScaleUpFailures, r.BackoffUntilEpoch)
+	return fmt.Sprintf("%s in a row, until %d", quantity.Of(r.ScaleUpFailures, "failure"), r.BackoffUntilEpoch)
 }
 
 // targetsText sums up why workers were passed over: the first causes, and the first pod that fits nowhere else.

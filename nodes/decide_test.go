@@ -416,8 +416,8 @@ func TestAScaleUpSaysWhatAskedForIt(t *testing.T) {
 	for want, s := range map[string]*situation{
 		"CPU at 0.9 of 0.7 for 3600s, no pod is pending: one node": hot(),
 		"ceil(12 / 10) = 2": pressed(),
-		"ceil((12 - 10) / 10) = 1: room for 10 on 1 node(s) on their way and 0 just joined": booting(pressed()),
-		"CPU at 0.9 of 0.7 for 3600s: one node; 8 pod(s), room for 10 on 1 node(s) on their way and 0 just joined": func() *situation {
+		"ceil((12 - 10) / 10) = 1: room for 10 on 1 node on their way and 0 just joined": booting(pressed()),
+		"CPU at 0.9 of 0.7 for 3600s: one node; 8 pods, room for 10 on 1 node on their way and 0 just joined": func() *situation {
 			s := booting(hot())
 			s.o.Readings.Pending = Read(8)
 			return s

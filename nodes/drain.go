@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // handoffPoll is the time between two questions how far the workers on a node are with handing off.
@@ -127,9 +129,9 @@ func (d drainer) evict(ctx context.Context, m Removal, deadline time.Time) (done
 		case p.Done:
 			return true, "", nil
 		case !d.now().Before(deadline):
-			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %d pod(s) left, %s", p.Left, p.Why), nil
+			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %s left, %s", quantity.Of(p.Left, "pod"), p.Why), nil
 		case d.budget.turnOver(ctx):
-			d.continues(ctx, m, fmt.Sprintf("%d pod(s) left, %s", p.Left, p.Why))
+			d.continues(ctx, m, fmt.Sprintf("%s left, %s", quantity.Of(p.Left, "pod"), p.Why))
 			return false, "", nil
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // Drifted is a worker that is not as it would be launched now, or that is too old.
@@ -85,7 +87,7 @@ func driftGates(g *gates, in inputs, d Decider) (verdict, merger) {
 	v := verdict{wanted: g.add("drift.workers", len(drifted), 1, len(drifted) > 0)}
 	disruptionGates(g, "drift", in, &v)
 	if v.detail == "" && len(drifted) > 0 {
-		v.detail = fmt.Sprintf("%d worker(s) have drifted or expired, %s first", len(drifted), drifted[0].InstanceID)
+		v.detail = fmt.Sprintf("%s drifted or expired, %s first", quantity.Of(len(drifted), "worker"), drifted[0].InstanceID)
 	}
 	if !v.wanted || v.blocker != "" || !in.o.FleetKnown {
 		return v, merger{}

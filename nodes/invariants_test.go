@@ -523,12 +523,12 @@ func (j *judge) end() {
 	case f.Cordoned > 0 || f.StaleNodes > 0:
 		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.StaleNodes)
 	case f.Requested > 0 && !j.requestedLate():
-		j.fail(atRest, "the evictions of %d pod(s) on workers that stay are requested", f.Requested)
+		j.fail(atRest, "the evictions of %d pods on workers that stay are requested", f.Requested)
 	case f.Available < s.policy.MinWorkers:
 		j.fail(atRest, "%d workers available", f.Available)
 	}
 	if f.Nodeless > s.sc.nodeless {
-		j.fail(noneLeaked, "%d instance(s) without a node", f.Nodeless)
+		j.fail(noneLeaked, "%d instances without a node", f.Nodeless)
 	}
 	for id := range j.warned {
 		if !j.opened[id] && s.plan.pause > 100*time.Second {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // DefaultPool is the pool of workers that were launched before there were pools, if one has this name.
@@ -154,7 +156,7 @@ func (p Policy) byWeight() []Pool {
 func (l Limits) String() string {
 	var out []string
 	if l.Nodes > 0 {
-		out = append(out, fmt.Sprintf("%d node(s)", l.Nodes))
+		out = append(out, quantity.Of(l.Nodes, "node"))
 	}
 	if l.CPU > 0 {
 		out = append(out, fmt.Sprintf("%d vCPU", l.CPU))

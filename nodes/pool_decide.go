@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // openPool is a pool as a decision sees it: what it may still launch, and why it may launch nothing.
@@ -45,7 +47,7 @@ func newPoolChooser(g *gates, in inputs, sizer PoolSizer) *poolChooser {
 		case len(types) == 0:
 			a.blocker, a.detail = ReasonPoolLimit, fmt.Sprintf("it uses %s of %s", a.allowed.use.text(), pool.Limits)
 		case left > 0:
-			a.blocker, a.detail = ReasonBackoff, fmt.Sprintf("%d failure(s) in a row, back-off for %s more", in.r.PoolState(pool.Name).ScaleUpFailures, text(left))
+			a.blocker, a.detail = ReasonBackoff, fmt.Sprintf("%s in a row, back-off for %s more", quantity.Of(in.r.PoolState(pool.Name).ScaleUpFailures, "failure"), text(left))
 		case !reach:
 			a.blocker, a.detail = ReasonNoNodeHelps, "none of its zones has a subnet"
 		}

@@ -99,8 +99,8 @@ func TestPoolOfAScaleUp(t *testing.T) {
 		"of equal weight the cheapest":                    {newPooled(dear, general).wait(2, "", 1000), "general", 1, nodes.ReasonTriggered, ""},
 		"a higher weight goes before a lower price":       {newPooled(general, with(dear, weighs(1))).wait(2, "", 1000), "dear", 1, nodes.ReasonTriggered, ""},
 		"a full pool is passed over":                      {newPooled(general, with(dear, func(p *nodes.Pool) { p.Weight, p.Limits.Nodes = 1, 2 })).full("dear", 2).wait(2, "", 1000), "general", 1, nodes.ReasonTriggered, ""},
-		"nodes are capped by the pool's limit":            {newPooled(with(general, limited(3))).full("general", 1).wait(10, "", 1000), "general", 2, nodes.ReasonTriggered, "of 3 node(s)"},
-		"a full pool alone":                               {newPooled(with(general, limited(2))).full("general", 2).wait(2, "", 1000), "", 0, nodes.ReasonPoolLimit, "pool general: it uses 2 node(s)"},
+		"nodes are capped by the pool's limit":            {newPooled(with(general, limited(3))).full("general", 1).wait(10, "", 1000), "general", 2, nodes.ReasonTriggered, "of 3 nodes"},
+		"a full pool alone":                               {newPooled(with(general, limited(2))).full("general", 2).wait(2, "", 1000), "", 0, nodes.ReasonPoolLimit, "pool general: it uses 2 nodes"},
 		"capped by the pool's vCPUs":                      {newPooled(with(general, func(p *nodes.Pool) { p.Limits.CPU = 6 })).full("general", 1).wait(10, "", 1000), "general", 2, nodes.ReasonTriggered, "of 6 vCPU"},
 		"capped by the pool's memory":                     {newPooled(with(general, func(p *nodes.Pool) { p.Limits.Memory = 20 << 30 })).full("general", 1).wait(10, "", 1000), "general", 1, nodes.ReasonTriggered, "of 20480 MiB"},
 		"a type that the limit has no room for":           {newPooled(with(general, func(p *nodes.Pool) { p.InstanceTypes, p.Limits.CPU = []string{"m", "big"}, 3 })).wait(1, "", 3500), "", 0, nodes.ReasonPoolLimit, "leaves room for m only"},
@@ -110,7 +110,7 @@ func TestPoolOfAScaleUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := c.q.decide()
 			if d.Pool != c.pool || d.Nodes != c.nodes || d.Reason != c.reason || !strings.Contains(d.Detail, c.detail) {
-				t.Errorf("got %d node(s) in %q because of %s (%s), want %d in %q because of %s (%s)", d.Nodes, d.Pool, d.Reason, d.Detail, c.nodes, c.pool, c.reason, c.detail)
+				t.Errorf("got %d nodes in %q because of %s (%s), want %d in %q because of %s (%s)", d.Nodes, d.Pool, d.Reason, d.Detail, c.nodes, c.pool, c.reason, c.detail)
 			}
 		})
 	}
@@ -201,14 +201,14 @@ func TestPoolOfAScaleUp(t *testing.T) {
 			q.o.Readings = nodes.Readings{CPU: nodes.Read(0.5), CPUMin: nodes.Read(0.5), CPUMax: nodes.Read(0.5), Pending: known, PendingMin: known, PendingMax: known}
 			d := q.decide()
 			if len(d.Replaces) != 1 || d.Replaces[0] != "i-0" || d.Wanted[0].Market != want {
-				t.Errorf("with %d Spot worker(s): %s %s replaces %v by %+v, want i-0 by one of %s", spot, d.Action, d.Detail, d.Replaces, d.Wanted, want)
+				t.Errorf("with %d Spot workers: %s %s replaces %v by %+v, want i-0 by one of %s", spot, d.Action, d.Detail, d.Replaces, d.Wanted, want)
 			}
 		}
 	})
 	t.Run("every pool has a gate", func(t *testing.T) {
 		d := newPooled(general, batch).wait(1, "", 1000).decide()
 		for _, name := range []string{"pool.general", "pool.batch"} {
-			if !slices.ContainsFunc(d.Gates, func(g nodes.Gate) bool { return g.Name == name && g.Passed && g.Value == "0 node(s), 0 vCPU, 0 MiB" }) {
+			if !slices.ContainsFunc(d.Gates, func(g nodes.Gate) bool { return g.Name == name && g.Passed && g.Value == "0 nodes, 0 vCPU, 0 MiB" }) {
 				t.Errorf("there is no gate %s", name)
 			}
 		}

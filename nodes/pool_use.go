@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // PoolSizer is what decisions in pools need to know of pods, types and prices. It alters nothing that it is given.
@@ -33,7 +35,7 @@ func (u *PoolUse) add(size Resources, m Market) {
 
 // text says how much is used.
 func (u PoolUse) text() string {
-	return fmt.Sprintf("%d node(s), %d vCPU, %d MiB", u.Nodes, u.MilliCPU/1000, u.Memory>>20)
+	return fmt.Sprintf("%s, %d vCPU, %d MiB", quantity.Of(u.Nodes, "node"), u.MilliCPU/1000, u.Memory>>20)
 }
 
 // PoolUses counts what each pool uses. Launches in flight count, or a limit would be passed between a launch and the moment at which the

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // removals continues the removals that no open scale-down works on: of instances that never joined, of
@@ -265,7 +267,7 @@ func (m removals) drainRecovered(ctx context.Context, r Removal) (bool, error) {
 		case err != nil || p.Done:
 			return err == nil, err
 		case m.budget.turnOver(ctx):
-			m.log.report(ctx, "drain.continues", r.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
+			m.log.report(ctx, "drain.continues", r.InstanceID, "%s left, %s", quantity.Of(p.Left, "pod"), p.Why)
 			return false, nil
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // scaleUp launches nodes and waits until they are Ready. Any tick can continue it from wherever it was left,
@@ -45,7 +47,7 @@ func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision
 	if err != nil {
 		return err
 	}
-	u.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail) // the detail names the pool
+	u.log.report(ctx, "scaleUp.begun", "", "%s: %s", quantity.Of(d.Nodes, "node"), d.Detail) // the detail names the pool
 	for _, old := range d.Replaces {
 		u.people.tell(ctx, s.nodeOf(old), NodeReplaced, id, "a node that replaces it is launched; it goes once that is Ready and its pods fit: %s; %s", d.Reason, d.Detail)
 	}
@@ -336,7 +338,7 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.PoolState(pool).BackoffUntilEpoch)
+	text := fmt.Sprintf("%s to be removed, next try after %d", quantity.Of(len(removals), "instance"), u.state.record.PoolState(pool).BackoffUntilEpoch)
 	if pool != "" {
 		text = "pool " + pool + ": " + text
 	}
@@ -344,7 +346,7 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 	case unneeded:
 		text = "it was to replace a worker, so there is no back-off"
 	case joins:
-		text = fmt.Sprintf("%d instance(s) to be removed; others have joined since, so there is no back-off", len(removals))
+		text = quantity.Of(len(removals), "instance") + " to be removed; others have joined since, so there is no back-off"
 	}
 	u.log.append(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: text})
 	if len(removals) == 0 {

@@ -491,7 +491,7 @@ func (s *stage) orphan(action string) {
 // lostNone wants that no pod was lost with its node: all were evicted.
 func lostNone(s *stage) string {
 	if n := s.count(sim.Lost, nil); n > 0 {
-		return fmt.Sprintf("the pods of %d worker(s) were lost", n)
+		return fmt.Sprintf("the pods of %d workers were lost", n)
 	}
 	return ""
 }

@@ -3,6 +3,8 @@ package nodes
 import (
 	"fmt"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in:
@@ -78,9 +80,9 @@ func (PodsPerNode) Plan(q Question) Plan {
 		n := (q.Pending + per - 1) / per
 		return Plan{Nodes: make([]Want, n), Why: fmt.Sprintf("ceil(%d / %d) = %d", q.Pending, per, n)}
 	}
-	there := fmt.Sprintf("room for %d on %d node(s) on their way and %d just joined", room, len(coming), len(joined))
+	there := fmt.Sprintf("room for %d on %s on their way and %d just joined", room, quantity.Of(len(coming), "node"), len(joined))
 	if q.Pending <= room {
-		return Plan{Coming: true, Why: fmt.Sprintf("%d pod(s), %s", q.Pending, there)}
+		return Plan{Coming: true, Why: fmt.Sprintf("%s, %s", quantity.Of(q.Pending, "pod"), there)}
 	}
 	n := (q.Pending - room + per - 1) / per
 	return Plan{

@@ -102,7 +102,7 @@ func TestACrashDuringAWarning(t *testing.T) {
 					t.Errorf("%s of the two minutes were lost, at most %s may be", lost, tt.most)
 				}
 				if n := s.count(sim.Lost); n > 0 {
-					t.Errorf("pods were lost %d time(s)", n)
+					t.Errorf("pods were lost %d times", n)
 				}
 				launches := 0
 				for _, e := range s.Ledger() {

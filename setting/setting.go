@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // Setting is one setting of a T.
@@ -100,7 +102,7 @@ type Error struct{ Problems []Problem }
 // Error returns one line per problem.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d wrong setting(s):", len(e.Problems))
+	b.WriteString(quantity.Of(len(e.Problems), "wrong setting") + ":")
 	for _, p := range e.Problems {
 		fmt.Fprintf(&b, "\n  %s=%q: %s", p.Setting, p.Value, p.Fix)
 	}

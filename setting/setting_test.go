@@ -114,7 +114,7 @@ func TestAListIsSeparatedByCommasAndBlanksDontCount(t *testing.T) {
 
 func TestAnErrorHasALineForEachProblem(t *testing.T) {
 	err := Problems([]Problem{{"N", "x", "write a whole number"}, {"ON", "maybe", "write true or false"}}, nil)
-	const want = "2 wrong setting(s):\n  N=\"x\": write a whole number\n  ON=\"maybe\": write true or false"
+	const want = "2 wrong settings:\n  N=\"x\": write a whole number\n  ON=\"maybe\": write true or false"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

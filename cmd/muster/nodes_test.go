@@ -292,9 +292,9 @@ func TestWrongNodesSettingsAreAllReportedAtOnce(t *testing.T) {
 		want []string
 	}{
 		{"values that can't be read and contradict", []string{"status", "--cpu-up", "70%", "--max-workers", "x", "--min-workers", "-1", "--sizing", "guess"},
-			[]string{"4 wrong setting(s)", "CPU_UP", "MAX_WORKERS", "MIN_WORKERS", "SIZING"}},
+			[]string{"4 wrong settings", "CPU_UP", "MAX_WORKERS", "MIN_WORKERS", "SIZING"}},
 		{"unknown names in a file", []string{"status", "--config", file("a.yaml", "CPU_UPP: 0.5\nmax-worker: 4\nK3S_SECRET: hunter2\nCPU_DOWN: {a: 1}\n")},
-			[]string{"4 wrong setting(s)", "did you mean CPU_UP?", "did you mean MAX_WORKERS?", "muster nodes settings", "one value"}},
+			[]string{"4 wrong settings", "did you mean CPU_UP?", "did you mean MAX_WORKERS?", "muster nodes settings", "one value"}},
 		{"a name that is there twice", []string{"status", "--config", file("b.yaml", "cpu-up: 0.5\nCPU_UP: 0.6\n")}, []string{"twice"}},
 		{"a file that is no YAML", []string{"status", "--config", file("c.yaml", "CPU_UP: [\n")}, []string{"c.yaml", "one setting a line"}},
 		{"a file that is not there", []string{"status", "--config", filepath.Join(dir, "nothing.yaml")}, []string{"nothing.yaml"}},

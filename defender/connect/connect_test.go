@@ -36,10 +36,10 @@ func TestWrongSettingsOfCassandraAreToldAllAtOnce(t *testing.T) {
 		env  map[string]string
 		want []string
 	}{
-		"nothing is set": {nil, []string{"1 wrong setting(s)", "CASSANDRA_HOSTS"}},
+		"nothing is set": {nil, []string{"1 wrong setting", "CASSANDRA_HOSTS"}},
 		"no hosts, and more": {map[string]string{"CASSANDRA_TIMEOUT_SEC": "soon", "CASSANDRA_KEYSPACE": "Fdc", "CASSANDRA_USERNAME": "m"},
-			[]string{"4 wrong setting(s)", "CASSANDRA_HOSTS", "CASSANDRA_TIMEOUT_SEC", "CASSANDRA_KEYSPACE", "CASSANDRA_PASSWORD_FILE"}},
-		"hosts, and a missing file": {map[string]string{"CASSANDRA_HOSTS": "a", "CASSANDRA_CA_FILE": filepath.Join(t.TempDir(), "none")}, []string{"1 wrong setting(s)", "CASSANDRA_CA_FILE"}},
+			[]string{"4 wrong settings", "CASSANDRA_HOSTS", "CASSANDRA_TIMEOUT_SEC", "CASSANDRA_KEYSPACE", "CASSANDRA_PASSWORD_FILE"}},
+		"hosts, and a missing file": {map[string]string{"CASSANDRA_HOSTS": "a", "CASSANDRA_CA_FILE": filepath.Join(t.TempDir(), "none")}, []string{"1 wrong setting", "CASSANDRA_CA_FILE"}},
 	} {
 		s, err := connect.Open(t.Context(), connect.Cassandra, env(c.env))
 		if wrong := new(setting.Error); s != nil || !errors.As(err, &wrong) {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // figures are everything that is measured of one tree.
@@ -153,7 +155,7 @@ func ranked(i int, count func(*typeFigures) int) func(figures) string {
 			return "–"
 		}
 		t := all[i]
-		counts := []string{plural(t.methods, "method"), plural(t.fields, "field"), plural(len(t.files), "file")}
+		counts := []string{quantity.Of(t.methods, "method"), quantity.Of(t.fields, "field"), quantity.Of(len(t.files), "file")}
 		return fmt.Sprintf("`%s`: %s", t.name, strings.Join(counts, ", "))
 	}
 }

@@ -16,13 +16,6 @@ func partOf(n, all int) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // thousands writes a number with a comma before each three digits.
 func thousands(n int) string {
 	s := fmt.Sprint(n)

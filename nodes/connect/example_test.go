@@ -30,7 +30,7 @@ func ExampleParseStore() {
 	_, err := connect.ParseStore(s.Lookup)
 	fmt.Println(err)
 	// Output:
-	// 2 wrong setting(s):
+	// 2 wrong settings:
 	//   CPU_UP="80%": write a number, for example 0.5
 	//   LOGS_KEEP_DAYS="0": use 1 to 3650 days
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -107,7 +108,7 @@ func (k *checker) describeInstances() []nodes.Instance {
 			servers++
 		}
 	}
-	k.add("ec2:DescribeInstances", err, grant("ec2:DescribeInstances"), "%d instance(s) with tag %s, %d of them K3s servers", len(workers), k.c.clusterTag(), servers)
+	k.add("ec2:DescribeInstances", err, grant("ec2:DescribeInstances"), "%s with tag %s, %d of them K3s servers", quantity.Of(len(workers), "instance"), k.c.clusterTag(), servers)
 	return slices.DeleteFunc(workers, func(i nodes.Instance) bool { return i.ControlPlane || !i.Alive() })
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -343,7 +344,7 @@ func (w closedGate) until(what string, epoch int64, d time.Duration) Need {
 
 // afterFailures is the back-off that has to end.
 func (w closedGate) afterFailures() Need {
-	return w.until(fmt.Sprintf("the back-off after %s has to end", Count(w.Record.ScaleUpFailures, "failure")), w.Record.BackoffUntilEpoch, 0)
+	return w.until(fmt.Sprintf("the back-off after %s has to end", quantity.Of(w.Record.ScaleUpFailures, "failure")), w.Record.BackoffUntilEpoch, 0)
 }
 
 // fewerInstances is the limit that a scale-up runs into.

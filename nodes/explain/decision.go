@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -89,7 +90,7 @@ func (p *page) decision(s nodes.Snapshot) {
 	}
 	switch d.Action {
 	case nodes.ScaleUp:
-		p.line("  to launch: %s%s", Count(d.Nodes, "node"), prefixed(" in pool ", d.Pool))
+		p.line("  to launch: %s%s", quantity.Of(d.Nodes, "node"), prefixed(" in pool ", d.Pool))
 		for _, id := range d.Replaces {
 			p.line("  it replaces: %s, which goes once the node is Ready and its pods fit", id)
 		}
@@ -192,9 +193,9 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 		p.line("  The action goes on. What comes next depends on how it goes; its cooldown counts from its end.")
 	case o.Then != nil:
 		d := o.Then.Decision
-		what := Count(d.Nodes, "node")
+		what := quantity.Of(d.Nodes, "node")
 		if d.Action == nodes.ScaleDown {
-			what = Count(len(d.Targets), "worker")
+			what = quantity.Of(len(d.Targets), "worker")
 		}
 		p.line("  If everything stays as it was seen: %s of %s (%s) at %s, %s later.", p.paint(green, string(d.Action)), what, d.Reason,
 			clock(o.Then.At, s.Now), Duration(o.Then.At.Sub(s.Now)))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -148,7 +149,7 @@ func WriteReplayed(w io.Writer, style Style, r Replayed) error {
 		p.table("", []string{"TIME (UTC)", "TICK", "WAS", "WOULD BE", "BECAUSE"}, rows)
 		p.line("")
 	}
-	p.line("%s, %d the same, %s.", Count(r.Decisions, "decision"), r.Same, p.paint(ifThen(len(r.Differences) > 0, yellow, green), fmt.Sprintf("%d different", len(r.Differences))))
+	p.line("%s, %d the same, %s.", quantity.Of(r.Decisions, "decision"), r.Same, p.paint(ifThen(len(r.Differences) > 0, yellow, green), fmt.Sprintf("%d different", len(r.Differences))))
 	for _, name := range r.Windows {
 		p.line("Note: the metrics of the event log were measured under the old %s; what a query over the new one would have given is not known.", name)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -161,7 +162,7 @@ func Stand(in Input) Status {
 		wait("cooldown of scale-up", r.LastScaleEpoch+seconds(in.Policy.CooldownUp))
 		wait("cooldown of scale-down", r.LastScaleEpoch+seconds(in.Policy.CooldownDown))
 	}
-	wait("back-off after "+Count(r.ScaleUpFailures, "failed scale-up"), r.BackoffUntilEpoch)
+	wait("back-off after "+quantity.Of(r.ScaleUpFailures, "failed scale-up"), r.BackoffUntilEpoch)
 	s.SkipList = slices.DeleteFunc(slices.Clone(r.SkipList), func(k nodes.Skip) bool { return left(k.UntilEpoch) <= 0 })
 	s.Exhausted = slices.DeleteFunc(slices.Clone(r.Exhausted), func(e nodes.Exhausted) bool { return left(e.UntilEpoch) <= 0 })
 	for _, i := range in.Open {
@@ -577,7 +578,7 @@ func (p *page) pools(pools []Pool) {
 	for _, x := range pools {
 		note := x.Differs
 		if x.Backoff > 0 {
-			note = fmt.Sprintf("back-off after %s: %s left%s", Count(x.Failures, "failed scale-up"), age(x.Backoff), prefixed("; ", note))
+			note = fmt.Sprintf("back-off after %s: %s left%s", quantity.Of(x.Failures, "failed scale-up"), age(x.Backoff), prefixed("; ", note))
 		}
 		rows = append(rows, []cell{c(x.Name), num(x.Weight), num(x.Nodes), num(x.Spot), c(x.Limits), c(note)})
 	}
@@ -661,6 +662,6 @@ func WriteChecks(w io.Writer, style Style, checks []nodes.Check) error {
 		}
 	}
 	p.line("")
-	p.line("%s, %s.", Count(len(checks), "check"), p.paint(ifThen(failed > 0, red, green), fmt.Sprintf("%d failed", failed)))
+	p.line("%s, %s.", quantity.Of(len(checks), "check"), p.paint(ifThen(failed > 0, red, green), fmt.Sprintf("%d failed", failed)))
 	return p.writeTo(w)
 }

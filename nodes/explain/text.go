@@ -32,14 +32,6 @@ func Percent(r float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*r, 'f', 1, 64), ".0") + "%"
 }
 
-// Count writes a number with its noun, in the plural unless it is 1.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // clock writes a time as seen beside another one: without the date on the same day. Times are in UTC, as the logs of cloud and
 // cluster are.
 func clock(t, beside time.Time) string {

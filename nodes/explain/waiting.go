@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -181,7 +182,7 @@ func (w *waitingRoom) lasting(n Need) string {
 	case "up.cooldown":
 		what = fmt.Sprintf("the cooldown of %s since the last action (COOLDOWN_UP_SEC)", Duration(w.Policy.CooldownUp))
 	case "up.backoff":
-		what = "the back-off after " + Count(w.Record.ScaleUpFailures, "failure")
+		what = "the back-off after " + quantity.Of(w.Record.ScaleUpFailures, "failure")
 	default:
 		return ""
 	}
@@ -201,7 +202,7 @@ func PoolStatuses(d nodes.Decider, s nodes.Snapshot) []nodes.PoolStatus {
 		out = append(out, counted(s, x, pool.Name))
 	}
 	if len(s.Policy.Pools) == 0 {
-		x := nodes.PoolStatus{Name: nodes.DefaultPool, Limits: fmt.Sprintf("%d node(s)", s.Policy.MaxWorkers), Launch: launchNow(s)}
+		x := nodes.PoolStatus{Name: nodes.DefaultPool, Limits: quantity.Of(s.Policy.MaxWorkers, "node"), Launch: launchNow(s)}
 		for _, w := range s.Observation.Fleet {
 			if w.Instance.Alive() {
 				x.Nodes++
@@ -288,5 +289,5 @@ func poolLaunch(s nodes.Snapshot, name string) string {
 }
 
 func backedOff(s nodes.Snapshot, failures int, until int64) string {
-	return fmt.Sprintf("no: %s in a row, back-off until %s UTC", Count(failures, "failure"), clock(time.Unix(until, 0), s.Now))
+	return fmt.Sprintf("no: %s in a row, back-off until %s UTC", quantity.Of(failures, "failure"), clock(time.Unix(until, 0), s.Now))
 }

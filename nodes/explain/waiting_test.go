@@ -138,11 +138,11 @@ func TestPoolStatuses(t *testing.T) {
 	snap := nodes.Snapshot{Now: now, Policy: p,
 		Observation: nodes.Observation{Fleet: []nodes.Worker{worker("a", true, nodes.OnDemand), joining, worker("b", false, nodes.OnDemand)}},
 		Record:      nodes.Record{PoolStates: []nodes.PoolState{{Name: "b", ScaleUpFailures: 2, BackoffUntilEpoch: now.Unix() + 60}}},
-		Decision:    nodes.Decision{Gates: []nodes.Gate{{Name: "pool.a", Value: "3 node(s)", Passed: false}, {Name: "pool.c", Passed: true}}}}
+		Decision:    nodes.Decision{Gates: []nodes.Gate{{Name: "pool.a", Value: "3 nodes", Passed: false}, {Name: "pool.c", Passed: true}}}}
 	_, d := deciding(p)
 	got := explain.PoolStatuses(d, snap)
 	want := []nodes.PoolStatus{
-		{Name: "a", Nodes: 2, Ready: 1, Joining: 1, Spot: 1, CPU: 2, Memory: "7168Mi", Limits: "3 node(s)", Launch: "no: its limits are reached"},
+		{Name: "a", Nodes: 2, Ready: 1, Joining: 1, Spot: 1, CPU: 2, Memory: "7168Mi", Limits: "3 nodes", Launch: "no: its limits are reached"},
 		{Name: "b", Nodes: 1, CPU: 2, Memory: "7168Mi", Limits: "no limit", Launch: "no: 2 failures in a row, back-off until " + now.Add(time.Minute).Format("15:04:05") + " UTC"},
 		{Name: "c", Memory: "0Mi", Limits: "no limit", Launch: "yes"},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -69,7 +70,7 @@ func (p Packing) String() string {
 		for i, t := range order {
 			order[i] = fmt.Sprintf("%d %s", byType[t], t)
 		}
-		parts = append(parts, fmt.Sprintf("%d on %d new node(s) (%s, %.3f USD/h)", p.Pods-p.Existing-unplaced, count, strings.Join(order, ", "), p.Cost))
+		parts = append(parts, fmt.Sprintf("%d on %s (%s, %.3f USD/h)", p.Pods-p.Existing-unplaced, quantity.Of(count, "new node"), strings.Join(order, ", "), p.Cost))
 	}
 	if unplaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d helped by no new node", unplaced))
@@ -77,5 +78,5 @@ func (p Packing) String() string {
 	if len(parts) == 0 {
 		return "the Kubernetes API shows no pending pod"
 	}
-	return fmt.Sprintf("of %d pod(s) %s", p.Pods, strings.Join(parts, ", "))
+	return fmt.Sprintf("of %s %s", quantity.Of(p.Pods, "pod"), strings.Join(parts, ", "))
 }

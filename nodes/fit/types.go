@@ -180,7 +180,7 @@ func (c Catalog) Only(names []string) ([]InstanceType, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return out, fmt.Errorf("instance type(s) %s: not in the table of instance types: correct INSTANCE_TYPES, or add them to a table of your own and set INSTANCE_TABLE",
+		return out, fmt.Errorf("instance types %s: not in the table of instance types: correct INSTANCE_TYPES, or add them to a table of your own and set INSTANCE_TABLE",
 			strings.Join(unknown, ", "))
 	}
 	return out, nil

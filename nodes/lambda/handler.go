@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/internal/secret"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
@@ -213,7 +214,7 @@ func (h *Handler) batch(ctx context.Context, payload []byte) ([]byte, error) {
 		}
 	}
 	if len(out.BatchItemFailures) == len(in.Records) {
-		return nil, fmt.Errorf("none of %d message(s) could be handled; see the log", len(in.Records))
+		return nil, fmt.Errorf("none of %s could be handled; see the log", quantity.Of(len(in.Records), "message"))
 	}
 	return json.Marshal(out)
 }
