@@ -95,6 +95,9 @@ func (r *deliveryRig) step(in deliveryInput) {
 			r.say("ended %d", e.run)
 		}
 	}
+	for _, run := range r.d.runs {
+		checkLanes(r.t, run.lanes, run.retried())
+	}
 }
 
 func (r *deliveryRig) say(format string, args ...any) {
@@ -138,11 +141,11 @@ func (r *deliveryRig) returns(run uint64, err error) {
 
 // inHand returns what a slot has in hand first, nil for nothing.
 func (r *deliveryRig) inHand() *slotMessage {
-	order := r.d.slots[rigSlot].lanes.turns
-	if len(order) == 0 {
+	of := r.d.slots[rigSlot].lanes.turns.first
+	if of == nil {
 		return nil
 	}
-	return order[0].first
+	return of.of.first
 }
 
 func (r *deliveryRig) hold()           { r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: true}) }
@@ -621,7 +624,8 @@ func TestTheQueueWentBack(t *testing.T) {
 				slot := r.d.slots[rigSlot]
 				slot.retry.queue.keys["k"].next = r.now.Add(time.Hour)
 				slot.lanes.take(r.mail(3))
-				r.inHand().recalling, r.inHand().rest = false, r.now.Add(time.Hour)
+				r.inHand().recalling = false
+				r.inHand().restFor(time.Hour)
 				if strings.Contains(name, "behind") {
 					slot.retry.queue.keys["k"].next = r.now
 				}
@@ -837,9 +841,9 @@ type fuzzCall struct{ run, call uint64 }
 
 // has reports whether a message is in hand.
 func (l *lanes) has(o original) bool {
-	return slices.ContainsFunc(l.turns, func(of *lane) bool {
+	return l.turns.find(func(of *lane) bool {
 		return of.first.mail.original == o || slices.ContainsFunc(of.behind, func(m *mail) bool { return m.original == o })
-	})
+	}) != nil
 }
 
 type deliveryFuzz struct {
@@ -858,6 +862,7 @@ type deliveryFuzz struct {
 	highest  map[int]uint64    // of those, by slot
 	settled  map[uint64]bool   // sequences that a handler has processed, or that are queued for retry
 	sequence uint64
+	keys     uint64
 }
 
 func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliveryFuzz {
@@ -869,7 +874,7 @@ func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliv
 	if seed%2 == 0 {
 		cfg.Delivery.MaxHandlers = 1 + int(seed/2%3)
 	}
-	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
+	z := &deliveryFuzz{t: t, keys: 5, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
 		placeOf: make(map[uint64]place), numbers: make(map[place]uint64), open: make(map[uint64]askEffect), came: make(map[fuzzMail]bool), settled: make(map[uint64]bool), highest: make(map[int]uint64), loading: make(map[uint64]place)}
 	z.d = newDelivery(cfg.resolve(), newMemoryFor(cfg.resolve(), 1), &retryCounts{})
 	z.d.loads = seed%4 == 3
@@ -927,6 +932,9 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 			delete(z.open, e.run)
 			z.letGo(z.placeOf[e.run]) // if it has missed something, the next owner does the reset
 		}
+	}
+	for _, r := range z.runs() {
+		checkLanes(z.t, r.lanes, r.retried())
 	}
 	for m := range z.came {
 		if r := z.d.slots[m.place]; r != nil && r.order.lost { // it comes again after the reset
@@ -1033,7 +1041,7 @@ func (z *deliveryFuzz) run(steps int) {
 				z.numbers[at]++ // one went elsewhere
 			}
 			m := &mail{pin: "p", number: z.numbers[at], original: original{seq, published.UnixNano()}, finest: at.slot,
-				message: Message{Key: fmt.Sprint(seq % 5), Sequence: seq, Published: published}}
+				message: Message{Key: fmt.Sprint(seq % z.keys), Sequence: seq, Published: published}}
 			if r := z.d.slots[at]; r != nil && !r.lanes.has(m.original) {
 				z.came[fuzzMail{at, m.original}] = true
 			}

@@ -10,33 +10,44 @@ import (
 // key's messages in the order of the stream. Only the first message of a lane may be begun,
 // which keeps the order of a key and has one handler at a time work on it. Lanes do not wait
 // for each other. deliveryorder.go says how this holds when the slot moves.
+//
+// A slot may have a thousand messages in hand, so no step searches all lanes. Each lane is, by its
+// first message, in one of these places:
+//
+//   - A handler works on the message: in none.
+//   - It rests: in rests, by when that ends.
+//   - Its rest has ended, or it had none: in due, or if it is to be confirmed in overdue, by turn.
+//     One that has rested is in ended, too, because wake still returns its time.
+//
+// slotMessage.changed moves a lane on. Where only time has passed, ready does.
 type lanes struct {
 	*runCore
 
 	byKey   map[string]*lane
-	turns   []*lane // the lane that is looked at first is the one that has waited longest
-	total   int     // messages
-	settled *mail   // the last message that was settled, if it may be confirmed
+	turns   turnList // all of them: the first has waited longest
+	turn    uint64   // the latest that was given
+	total   int      // messages
+	settled *mail    // the last message that was settled, if it may be confirmed
 	// claimLost: the retry stream went back to before the claim of this owner, so messages
 	// that former owners queued may be lost there.
 	claimLost bool
 
+	due, overdue turnList
+	rests, ended restHeap
+
 	suspects suspects
 
-	// ahead is the highest sequence that is confirmed as settled, and confirmedAt when the last
-	// one was, with several messages in flight.
+	// unconfirmed are the messages that the server has yet to confirm as settled. ahead is the
+	// highest sequence that is confirmed, and confirmedAt when the last one was. All three are
+	// of several messages in flight.
+	unconfirmed map[original]*slotMessage
 	ahead       uint64
 	confirmedAt time.Time
 }
 
-// lane is what a slot has in hand of one key.
-type lane struct {
-	key    string
-	first  *slotMessage
-	behind []*mail
+func newLanes(r *runCore) *lanes {
+	return &lanes{runCore: r, byKey: make(map[string]*lane), unconfirmed: make(map[original]*slotMessage)}
 }
-
-func newLanes(r *runCore) *lanes { return &lanes{runCore: r, byKey: make(map[string]*lane)} }
 
 // full reports whether the slot takes no more messages in hand. With several in flight the
 // server counts them, and what comes may be one that is in hand, so nothing is left to wait.
@@ -51,49 +62,31 @@ func (l *lanes) take(m *mail) {
 		of.insert(m)
 		return
 	}
-	of := &lane{key: key}
+	of := newLane(key)
 	of.first = newSlotMessage(l, of, m)
 	l.byKey[key] = of
-	l.turns = append(l.turns, of)
+	l.enqueue(of)
 }
 
-// insert puts a message among the others of its key, in the order of the stream. One that
-// was begun stays the first.
-func (of *lane) insert(m *mail) {
-	if first := of.first; m.sequence < first.mail.sequence && !first.begun() {
-		of.first = newSlotMessage(first.lanes, of, m)
-		m = first.mail
-	}
-	at := slices.IndexFunc(of.behind, func(o *mail) bool { return o.sequence > m.sequence })
-	if at < 0 {
-		at = len(of.behind)
-	}
-	of.behind = slices.Insert(of.behind, at, m)
+// enqueue puts a lane behind those that wait.
+func (l *lanes) enqueue(of *lane) {
+	l.turn++
+	of.turn = l.turn
+	l.turns.add(&of.inTurn)
+	of.first.changed()
 }
 
 // comesAgain takes in a message that is in hand already, and reports whether it is. An
 // acknowledgement must be of the last delivery.
 func (l *lanes) comesAgain(m *mail) bool {
 	of := l.byKey[m.message.Key]
-	if of == nil {
-		return false
-	}
-	if of.first.mail.original == m.original {
-		of.first.cameAgain(m)
-		return true
-	}
-	at := slices.IndexFunc(of.behind, func(o *mail) bool { return o.original == m.original })
-	if at < 0 {
-		return false
-	}
-	of.behind[at] = m
-	return true
+	return of != nil && of.comesAgain(m)
 }
 
 // fallOutOfStep follows a reset of the consumer, which delivers again all that is not
 // settled. Everything is let go of but what a handler works on.
 func (l *lanes) fallOutOfStep() {
-	for _, of := range slices.Clone(l.turns) {
+	for of := range l.turns.all {
 		l.total -= len(of.behind)
 		of.behind = nil
 		if of.first.working {
@@ -105,25 +98,22 @@ func (l *lanes) fallOutOfStep() {
 }
 
 // confirming reports whether the server has yet to confirm that a message is settled.
-func (l *lanes) confirming() bool {
-	return slices.ContainsFunc(l.turns, func(of *lane) bool { return of.first.confirming })
-}
+func (l *lanes) confirming() bool { return len(l.unconfirmed) > 0 }
 
 // confirmed lets go of a message that the server knows as settled.
 func (l *lanes) confirmed(o original) {
-	at := slices.IndexFunc(l.turns, func(of *lane) bool { return of.first.confirming && of.first.mail.original == o })
-	if at < 0 {
+	m := l.unconfirmed[o]
+	if m == nil {
 		return
 	}
-	m := l.turns[at].first
-	m.confirming = false
 	l.remove(m)
+	m.confirming = false
 	l.ahead, l.confirmedAt = max(l.ahead, o.sequence), l.now
 }
 
 // overtaken reports whether a message is in hand before one that is settled.
 func (l *lanes) overtaken() bool {
-	return slices.ContainsFunc(l.turns, func(of *lane) bool { return of.first.mail.sequence < l.ahead })
+	return l.turns.find(func(of *lane) bool { return of.first.mail.sequence < l.ahead }) != nil
 }
 
 // remove lets go of the first message of a lane. The next one of its key waits behind the
@@ -131,38 +121,69 @@ func (l *lanes) overtaken() bool {
 func (l *lanes) remove(m *slotMessage) {
 	of := m.lane
 	l.total--
-	l.turns = slices.DeleteFunc(l.turns, func(o *lane) bool { return o == of })
-	if len(of.behind) == 0 {
-		delete(l.byKey, of.key)
-		return
+	if m.confirming {
+		delete(l.unconfirmed, m.mail.original)
 	}
-	of.first = newSlotMessage(l, of, of.behind[0])
-	of.behind = of.behind[1:]
-	l.turns = append(l.turns, of)
+	of.inTurn.leave()
+	of.leaveIndexes()
+	if of.advance(l) {
+		l.enqueue(of)
+	} else {
+		delete(l.byKey, of.key)
+	}
+}
+
+// changed puts a lane where ready and wake look for it, after its first message has changed.
+func (l *lanes) changed(of *lane) {
+	of.leaveIndexes()
+	switch m := of.first; {
+	case m.working:
+	case l.now.Before(m.rest):
+		l.rests.add(of, m.rest)
+	default:
+		l.rested(of, m.rest)
+	}
+}
+
+// rested puts a lane among those with which something may be done.
+func (l *lanes) rested(of *lane, until time.Time) {
+	if !until.IsZero() {
+		l.ended.add(of, until)
+	}
+	if of.first.confirming {
+		l.overdue.add(&of.ready)
+	} else {
+		l.due.add(&of.ready)
+	}
 }
 
 // ready returns the message that something can be done with now, nil if there is none: one
 // before a sequence, or that has yet to be confirmed. Nothing is begun of a key of which a
 // handler has a message of the retry queue, or a request.
-func (l *lanes) ready(now time.Time, retried *retriedKey, before uint64) *slotMessage {
-	for _, of := range l.turns {
-		m := of.first
-		wanted := m.confirming || m.mail.sequence < before && l.serving[of.key] == nil
-		if wanted && !m.working && !now.Before(m.rest) && !retried.is(of.key) {
-			return m
+func (l *lanes) ready(retried *retriedKey, before uint64) *slotMessage {
+	for of, until := l.rests.pop(l.now); of != nil; of, until = l.rests.pop(l.now) {
+		l.rested(of, until)
+	}
+
+	first := l.overdue.find(func(of *lane) bool { return !retried.is(of.key) })
+	if before > 0 {
+		begin := l.due.find(func(of *lane) bool {
+			return of.first.mail.sequence < before && l.serving[of.key] == nil && !retried.is(of.key)
+		})
+		if first == nil || begin != nil && begin.turn < first.turn {
+			first = begin
 		}
 	}
-	return nil
+	if first == nil {
+		return nil
+	}
+	return first.first
 }
 
 // wake returns when the first of the messages that rest is ready, zero for never.
-func (l *lanes) wake() (at time.Time) {
-	for _, of := range l.turns {
-		if !of.first.working && l.serving[of.key] == nil {
-			at = earlier(at, of.first.rest)
-		}
-	}
-	return at
+func (l *lanes) wake() time.Time {
+	served := func(of *lane) bool { return l.serving[of.key] != nil }
+	return earlier(l.ended.earliest(served), l.rests.earliest(served))
 }
 
 // busy reports whether a handler works on a message or request of a key.
@@ -179,7 +200,7 @@ func (l *lanes) waits(key string) bool {
 
 // resting returns the messages that are not worked on.
 func (l *lanes) resting() (out []*slotMessage) {
-	for _, of := range l.turns {
+	for of := range l.turns.all {
 		if !of.first.working {
 			out = append(out, of.first)
 		}
@@ -189,9 +210,10 @@ func (l *lanes) resting() (out []*slotMessage) {
 
 // leased ends the rest of the messages that have waited for the lease to be valid.
 func (l *lanes) leased() {
-	for _, of := range l.turns {
+	for of := range l.turns.all {
 		if of.first.forLease {
 			of.first.rest = time.Time{}
+			of.first.changed()
 		}
 	}
 }
@@ -200,14 +222,18 @@ func (l *lanes) leased() {
 // messages that without names; nil: none.
 func (l *lanes) clear(without func(*slotMessage) bool) []*mail {
 	var out []*mail
-	for _, of := range l.turns {
+	for of := range l.turns.all {
 		if without == nil || !without(of.first) {
 			out = append(out, of.first.mail)
 		}
 		out = append(out, of.behind...)
+		of.first, of.behind = nil, nil
+		of.inTurn.leave()
+		of.leaveIndexes()
 	}
-	l.turns, l.total = nil, 0
+	l.total = 0
 	clear(l.byKey)
+	clear(l.unconfirmed)
 	slices.SortStableFunc(out, func(a, b *mail) int { return cmp.Compare(a.sequence, b.sequence) })
 	return out
 }
@@ -215,7 +241,7 @@ func (l *lanes) clear(without func(*slotMessage) bool) []*mail {
 // known returns what is in hand of the keys whose first message is known to be new, and is
 // not settled.
 func (l *lanes) known() (out []*mail) {
-	for _, of := range l.turns {
+	for of := range l.turns.all {
 		if !of.first.recalling && !of.first.confirming {
 			out = append(out, of.first.mail)
 			out = append(out, of.behind...)

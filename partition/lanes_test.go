@@ -1,7 +1,11 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -20,7 +24,7 @@ func TestLanes(t *testing.T) {
 	returns := func(r *deliveryRig, sequence uint64, err error) {
 		r.t.Helper()
 		run := r.d.runs[1]
-		for _, of := range run.lanes.turns {
+		for of := range run.lanes.turns.all {
 			if of.first.mail.sequence == sequence && of.first.working {
 				r.step(handledInput{1, of.first.call, err})
 				return
@@ -458,4 +462,77 @@ func (r *deliveryRig) reset() {
 	r.t.Helper()
 	r.number = 0
 	r.answer(1, answer{})
+}
+
+// TestLanesFindWhatASearchFinds has lanes in every state, of many keys, and compares what they find
+// with what a search of all lanes finds, after each step.
+func TestLanesFindWhatASearchFinds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		newDeliveryFuzz(t, seed, seed%2 == 0, 200).crowd(400)
+	}
+}
+
+// crowd is run with many keys, few of which are settled at once.
+func (z *deliveryFuzz) crowd(steps int) {
+	z.keys = 40
+	z.run(steps)
+}
+
+// checkLanes compares what lanes find with what a search of all lanes finds.
+func checkLanes(t testing.TB, l *lanes, retried *retriedKey) {
+	t.Helper()
+	all := slices.SortedFunc(maps.Values(l.byKey), func(a, b *lane) int { return cmp.Compare(a.turn, b.turn) })
+	if got := slices.Collect(l.turns.all); !slices.Equal(got, all) {
+		t.Fatalf("%d lanes have a turn, want the %d of all keys, in order", len(got), len(all))
+	}
+	total, confirming := 0, 0
+	for _, of := range all {
+		total += 1 + len(of.behind)
+		if of.first.confirming {
+			confirming++
+		}
+		if !slices.IsSortedFunc(of.behind, func(a, b *mail) int { return cmp.Compare(a.sequence, b.sequence) }) {
+			t.Fatalf("the messages of key %s are not in the order of the stream", of.key)
+		}
+	}
+	if l.total != total || len(l.unconfirmed) != confirming {
+		t.Fatalf("%d messages are in hand, %d to be confirmed, want %d and %d", l.total, len(l.unconfirmed), total, confirming)
+	}
+	for _, before := range []uint64{0, l.ahead, math.MaxUint64} {
+		if got, want := l.ready(retried, before), searchReady(l, all, retried, before); got != want {
+			t.Fatalf("before %d: message %d is ready, want %d", before, sequenceOf(got), sequenceOf(want))
+		}
+	}
+	if got, want := l.wake(), searchWake(l, all); !got.Equal(want) {
+		t.Fatalf("it wakes at %v, want %v", got, want)
+	}
+}
+
+// sequenceOf returns the sequence of a message, 0 for none.
+func sequenceOf(m *slotMessage) uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.mail.sequence
+}
+
+func searchReady(l *lanes, all []*lane, retried *retriedKey, before uint64) *slotMessage {
+	for _, of := range all {
+		m := of.first
+		wanted := m.confirming || m.mail.sequence < before && l.serving[of.key] == nil
+		if wanted && !m.working && !l.now.Before(m.rest) && !retried.is(of.key) {
+			return m
+		}
+	}
+	return nil
+}
+
+func searchWake(l *lanes, all []*lane) (at time.Time) {
+	for _, of := range all {
+		if !of.first.working && l.serving[of.key] == nil {
+			at = earlier(at, of.first.rest)
+		}
+	}
+	return at
 }

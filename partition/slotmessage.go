@@ -50,7 +50,7 @@ func (r *slotMessage) tried() bool { return r.attempt > r.former }
 
 // begins notes that an attempt on the message begins.
 func (r *slotMessage) begins() {
-	r.working = true
+	r.works(true)
 	r.attempt++
 	r.suspect = r.suspect || r.suspects.begins(r.mail)
 }
@@ -65,7 +65,24 @@ func (r *slotMessage) cameAgain(m *mail) {
 	r.memory.inHand(r.slot, m.finest, m.original) // which may have been forgotten
 }
 
-func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(d), false }
+func (r *slotMessage) restFor(d time.Duration) {
+	r.rest, r.forLease = r.now.Add(d), false
+	r.changed()
+}
+
+// works notes whether a handler works on the message.
+func (r *slotMessage) works(working bool) {
+	r.working = working
+	r.changed()
+}
+
+// changed has the message's lane found where it belongs now. It follows every change of working, rest
+// and confirming. A message that was let go of is in no lane.
+func (r *slotMessage) changed() {
+	if r.lane.first == r {
+		r.lanes.changed(r.lane)
+	}
+}
 
 // recall sees to it that a message which was settled here is not handled again: its
 // acknowledgement may have been lost with the state of its consumer.
@@ -212,6 +229,7 @@ func (r *slotMessage) tellServer(how settlement) {
 		r.remove(r)
 	default:
 		r.confirming, r.how = true, how
+		r.unconfirmed[r.mail.original] = r
 		r.confirm()
 	}
 }

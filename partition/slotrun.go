@@ -129,7 +129,7 @@ func (r *slotRun) next() bool {
 	case !r.lanes.full() && r.idle():
 		return true
 	}
-	if m := r.lanes.ready(r.now, r.retried(), math.MaxUint64); m != nil {
+	if m := r.lanes.ready(r.retried(), math.MaxUint64); m != nil {
 		return r.advance(m)
 	}
 	// While the lanes are full, the retry queue can still make progress.
@@ -407,7 +407,7 @@ func (r *slotRun) try(m *slotMessage) {
 
 // giveUpUntried abandons a message that has had all of its attempts.
 func (r *slotRun) giveUpUntried(m *slotMessage) {
-	m.working = true
+	m.works(true)
 	message := m.mail.message
 	message.Attempt = m.attempt
 	m.call = r.abandon(message, errUnfinished, func(err error) { r.concluded(m, err, false) })
@@ -453,7 +453,7 @@ func (r *slotRun) forgetReturned() {
 
 // concluded follows the last handler of an attempt on a message.
 func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
-	m.working = false
+	m.works(false)
 	done := err == nil || isDiscarded(err)
 	if r.retry != nil {
 		r.retry.attempts.concluded(m, done)
@@ -506,7 +506,7 @@ func (r *slotRun) release() bool {
 	if r.awaitsRemoval() {
 		before = r.lanes.ahead
 	}
-	switch m := r.lanes.ready(r.now, r.retried(), before); {
+	switch m := r.lanes.ready(r.retried(), before); {
 	case len(r.calls) == 0 && r.retry != nil && r.retry.recordAttempts():
 	case len(r.calls) == 0 && !r.lanes.confirming() && !r.awaitsRemoval():
 		if len(r.serving) == 0 {
