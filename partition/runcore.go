@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -22,8 +23,9 @@ type runCore struct {
 	questions uint64
 	then      func(answer) // what follows its answer
 
-	calls  []*call // handlers that run, in the order in which they were called
+	calls  []*call // handlers that run, in the order in which they were called, which is that of their numbers
 	called uint64  // handlers so far
+	late   int     // calls that have returned, and are not concluded yet
 	// serving has the requests that the handler works on, by key.
 	serving map[string]*service
 
@@ -87,18 +89,37 @@ func (r *runCore) conclude(c *call) {
 	}
 }
 
+// callOf returns the place of a call in calls.
+func (r *runCore) callOf(number uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(r.calls, number, func(c *call, number uint64) int { return cmp.Compare(c.number, number) })
+}
+
+// returned takes in that a handler has returned.
+func (r *runCore) returned(c *call, err error) {
+	c.returned, c.err = true, err
+	r.late++
+}
+
+// forgetCall removes a call that has returned.
 func (r *runCore) forgetCall(c *call) {
-	r.calls = slices.DeleteFunc(r.calls, func(o *call) bool { return o == c })
+	at, found := r.callOf(c.number)
+	switch {
+	case !found:
+		return
+	case at == 0: // as when handlers take equally long; nothing has to be moved
+		r.calls[0] = nil
+		r.calls = r.calls[1:]
+	default:
+		r.calls = slices.Delete(r.calls, at, at+1)
+	}
+	r.late--
 }
 
 // concludeLate concludes the handlers that have returned while a question was open.
 func (r *runCore) concludeLate() {
-	for r.question == 0 {
-		i := slices.IndexFunc(r.calls, func(c *call) bool { return c.returned })
-		if i < 0 {
-			return
-		}
-		r.conclude(r.calls[i])
+	for r.question == 0 && r.late > 0 {
+		at := slices.IndexFunc(r.calls, func(c *call) bool { return c.returned })
+		r.conclude(r.calls[at])
 	}
 }
 

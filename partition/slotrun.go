@@ -415,12 +415,12 @@ func (r *slotRun) giveUpUntried(m *slotMessage) {
 
 // handled handles the return of a handler.
 func (r *slotRun) handled(number uint64, err error) {
-	i := slices.IndexFunc(r.calls, func(c *call) bool { return c.number == number && !c.returned })
-	if i < 0 {
+	at, found := r.callOf(number)
+	if !found || r.calls[at].returned {
 		return
 	}
-	c := r.calls[i]
-	c.returned, c.err = true, err
+	c := r.calls[at]
+	r.returned(c, err)
 	switch {
 	case r.stage == runDropped:
 		r.forgetReturned()

@@ -44,10 +44,10 @@ type watermarks struct {
 	slots   map[int]watermark // by slot of the largest slot count
 	// inHand are the messages that were taken in hand and not settled, with several in
 	// flight, by slot of the largest slot count.
-	inHand map[int][]original
+	inHand map[int]*heldMessages
 	// recent are the last messages that were settled, keep of each slot. An original is of one
 	// stream, so they are kept when the stream is another one than it was.
-	recent map[int][]original
+	recent map[int]*settledRing
 	keep   int
 	// queued has the sequences of the copies in the retry queue of messages that were
 	// settled when these were stored, and not processed by this worker since. An original
@@ -122,9 +122,9 @@ func (w *watermarks) recall(slot int, o original) recollection {
 		return recallQueued
 	case w.erased[o]:
 		return recallSettled
-	case slices.Contains(w.inHand[slot], o):
+	case w.inHand[slot].has(o):
 		return recallNothing
-	case slices.Contains(w.recent[slot], o) && !w.crowded:
+	case !w.crowded && w.recent[slot].has(o):
 		return recallSettled
 	case !ok || o.sequence > m.sequence:
 		return recallNothing
@@ -204,16 +204,15 @@ func (w *watermarks) remember(slot int, o original) (former uint64) {
 	if w.keep == 0 {
 		return 0
 	}
-	if w.recent == nil {
-		w.recent = make(map[int][]original)
+	of := w.recent[slot]
+	if of == nil {
+		if w.recent == nil {
+			w.recent = make(map[int]*settledRing)
+		}
+		of = &settledRing{}
+		w.recent[slot] = of
 	}
-	recent := append(w.recent[slot], o)
-	if len(recent) > w.keep {
-		former = recent[0].sequence
-		recent = recent[1:]
-	}
-	w.recent[slot] = recent
-	return former
+	return of.add(o, w.keep)
 }
 
 // taken notes that a message was taken in hand. If it was not settled before, it is not when
@@ -226,30 +225,25 @@ func (w *watermarks) taken(slot int, o original) (replaces bool) {
 	return recalled == recallReplaced
 }
 
-// holds notes that a message is in hand that is not settled. There are few, so they are a slice.
+// holds notes that a message is in hand that is not settled.
 func (w *watermarks) holds(slot int, o original) {
-	if w.inHand == nil {
-		w.inHand = make(map[int][]original)
+	of := w.inHand[slot]
+	if of == nil {
+		if w.inHand == nil {
+			w.inHand = make(map[int]*heldMessages)
+		}
+		of = &heldMessages{}
+		w.inHand[slot] = of
 	}
-	if !slices.Contains(w.inHand[slot], o) {
-		w.inHand[slot] = append(w.inHand[slot], o)
-	}
+	of.add(o)
 }
 
 // letGo notes that a message is not in hand any more.
-func (w *watermarks) letGo(slot int, o original) {
-	held := w.inHand[slot]
-	i := slices.Index(held, o)
-	if i < 0 {
-		return
-	}
-	held[i] = held[len(held)-1]
-	w.inHand[slot] = held[:len(held)-1]
-}
+func (w *watermarks) letGo(slot int, o original) { w.inHand[slot].letGo(o) }
 
 // atRest notes that nothing of a slot is in hand. What is noted as in hand was settled by
 // another owner.
-func (w *watermarks) atRest(slot int) { delete(w.inHand, slot) }
+func (w *watermarks) atRest(slot int) { w.inHand[slot].clear() }
 
 // refence notes that an owner goes on with a later fence, so nobody else was the owner in
 // between.
