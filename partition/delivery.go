@@ -95,6 +95,18 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	return out
 }
 
+// mostReused bounds the effects that recycle keeps room for: more are of a rare step, such as the loss
+// of the lease.
+const mostReused = 256
+
+// recycle lets the next step use the effects that step has returned, which are carried out.
+func (d *delivery) recycle(out []deliveryEffect) {
+	if cap(out) <= mostReused {
+		clear(out)
+		d.out = out[:0]
+	}
+}
+
 // force ends a slot whose handler has not returned in time.
 func (d *delivery) force(at place) {
 	if r := d.slots[at]; r != nil {

@@ -73,7 +73,8 @@ func newDeliveryLoad(t testing.TB, inFlight, keys int) *deliveryLoad {
 }
 
 func (l *deliveryLoad) step(in deliveryInput) {
-	for _, e := range l.d.step(l.now, in) {
+	effects := l.d.step(l.now, in)
+	for _, e := range effects {
 		switch e := e.(type) {
 		case handleEffect:
 			l.calls = append(l.calls, handledInput{run: e.run, call: e.call})
@@ -84,6 +85,7 @@ func (l *deliveryLoad) step(in deliveryInput) {
 			l.step(answerInput{e.run, e.number, answer{sequence: l.sequence}})
 		}
 	}
+	l.d.recycle(effects)
 }
 
 // come delivers the next message of the stream.

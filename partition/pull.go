@@ -120,17 +120,22 @@ func (p *puller) step(in deliveryInput) {
 		// The handlers were interrupted before the machine knows why. What they return now
 		// must not count as an attempt, and nothing may begin. The machine is told of the
 		// same loss, so it lets messages begin again.
-		for _, e := range p.delivery.step(time.Now(), validityInput{false}) {
-			after = p.execute(e, after)
-		}
+		after = p.executeAll(p.delivery.step(time.Now(), validityInput{false}), after)
 	}
-	for _, e := range p.delivery.step(time.Now(), in) {
-		after = p.execute(e, after)
-	}
+	after = p.executeAll(p.delivery.step(time.Now(), in), after)
 	p.mu.Unlock()
 	for _, f := range after {
 		f()
 	}
+}
+
+// executeAll carries the effects of a step out; mu is held.
+func (p *puller) executeAll(effects []deliveryEffect, after []func()) []func() {
+	for _, e := range effects {
+		after = p.execute(e, after)
+	}
+	p.delivery.recycle(effects)
+	return after
 }
 
 // execute carries one effect out; mu is held. What calls the user's code goes to after,

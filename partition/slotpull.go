@@ -54,7 +54,11 @@ func (p *slotPull) unsent(pullNumber int) {
 func (p *slotPull) next() *mail {
 	m := p.box[0]
 	p.box[0] = nil
-	p.box = p.box[1:]
+	if len(p.box) > 1 {
+		p.box = p.box[1:]
+	} else {
+		p.box = p.box[:0] // the next one that comes has its place, so that nothing is allocated
+	}
 	return m
 }
 

@@ -386,23 +386,35 @@ func (r *slotRun) begin(m *slotMessage) bool {
 // try calls the handler.
 func (r *slotRun) try(m *slotMessage) {
 	m.begins()
-	message := m.mail.message
+	of, attempt := m.mail, m.attempt
+	message := of.message
+	message.Attempt = attempt
 	r.requests.messageBegins(message.Key)
-	message.Attempt = m.attempt
 	if r.retry != nil {
 		r.retry.attempts.records.begins(message.Key)
 	}
-	m.call = r.handle(handleEffect{mail: m.mail, message: message}, func(err error) {
-		if r.retry != nil {
-			err = r.retry.attempts.ended(message, m.mail.original, err)
+	m.call = r.handle(handleEffect{mail: of, message: message}, func(err error) {
+		if err == nil { // nearly always; what follows is about failures
+			r.concluded(m, nil, false)
+			return
 		}
-		uncounted := isUncounted(err)
-		if uncounted {
-			r.fencedOff(err)
-			m.attempt--
-		}
-		r.abandonOr(message, m.attempt, err, func(err error) { r.concluded(m, err, uncounted) })
+		r.failed(m, of, attempt, err)
 	})
+}
+
+// failed follows an attempt on a message, as it came then, that has ended with an error.
+func (r *slotRun) failed(m *slotMessage, of *mail, attempt int, err error) {
+	message := of.message
+	message.Attempt = attempt
+	if r.retry != nil {
+		err = r.retry.attempts.ended(message, m.mail.original, err)
+	}
+	uncounted := isUncounted(err)
+	if uncounted {
+		r.fencedOff(err)
+		m.attempt--
+	}
+	r.abandonOr(message, m.attempt, err, func(err error) { r.concluded(m, err, uncounted) })
 }
 
 // giveUpUntried abandons a message that has had all of its attempts.
