@@ -22,11 +22,19 @@ var (
 // is written "%3A" and "%" is written "%25", so that keys of different tokens are
 // never written alike. Message.Key, Config.Rebalance.Weights and Override.Key have keys in this form.
 func JoinKey(tokens ...string) string {
-	escaped := make([]string, len(tokens))
-	for i, t := range tokens {
-		escaped[i] = escapeToken.Replace(t)
+	size := len(tokens)
+	for _, t := range tokens {
+		size += len(t)
 	}
-	return strings.Join(escaped, KeySeparator)
+	var b strings.Builder
+	b.Grow(size) // enough, unless something is escaped
+	for i, t := range tokens {
+		if i > 0 {
+			b.WriteString(KeySeparator)
+		}
+		b.WriteString(escapeToken.Replace(t))
+	}
+	return b.String()
 }
 
 // SplitKey returns the tokens of a key that JoinKey wrote. A "%" that begins no escape

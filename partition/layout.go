@@ -62,17 +62,33 @@ func (p place) overlapping(d generation) []int {
 
 // slotCounts returns the numbers of slots that the subjects name, ascending.
 func (l layout) slotCounts() []int {
-	ns := []int{l.base}
-	for len(ns) < levels && 2*ns[len(ns)-1] <= record.MaxSlots {
-		ns = append(ns, 2*ns[len(ns)-1])
+	counts, _ := l.levels()
+	ns := make([]int, counts)
+	for i := range ns {
+		ns[i] = l.base << i
 	}
 	return ns
 }
 
-// finest returns the largest number of slots there can be.
-func (l layout) finest() int { return l.slotCounts()[len(l.slotCounts())-1] }
+// levels returns how many numbers of slots the subjects name, and the largest.
+func (l layout) levels() (counts, largest int) {
+	counts, largest = 1, l.base
+	for counts < levels && 2*largest <= record.MaxSlots {
+		counts, largest = counts+1, 2*largest
+	}
+	return counts, largest
+}
 
-func (l layout) prefix() string { return l.group + ".slot." }
+// finest returns the largest number of slots there can be.
+func (l layout) finest() int {
+	_, largest := l.levels()
+	return largest
+}
+
+func (l layout) prefix() string { return l.group + slotToken }
+
+// slotToken stands between the group and the slots of a stored subject.
+const slotToken = ".slot."
 
 // transform returns the destination of the stream's subject transform.
 func (l layout) transform() string {
@@ -185,25 +201,23 @@ func (l layout) parseSpace(subject string) (kind string, finest int, key []strin
 // parse takes a stored subject apart: its slot in the largest slot count, the key's
 // tokens and the subject as it was published.
 func (l layout) parse(stored string) (finest int, key []string, published string, err error) {
-	rest, ok := strings.CutPrefix(stored, l.prefix())
-	if !ok {
+	rest, isGroup := strings.CutPrefix(stored, l.group)
+	rest, isSlot := strings.CutPrefix(rest, slotToken)
+	if !isGroup || !isSlot {
 		return 0, nil, "", fmt.Errorf("subject %q is not of layout %q", stored, l.prefix())
 	}
-	tokens, ns := strings.Split(rest, "."), l.slotCounts()
-	if len(tokens) != len(l.pattern.wild)+len(ns) {
-		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+len(ns))
+	tokens := strings.Split(rest, ".")
+	counts, largest := l.levels()
+	if len(tokens) != len(l.pattern.wild)+counts {
+		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+counts)
 	}
-	last := tokens[len(ns)-1]
+	last := tokens[counts-1]
 	finest, err = strconv.Atoi(last)
-	if err != nil || finest < 0 || finest >= ns[len(ns)-1] {
-		return 0, nil, "", fmt.Errorf("subject %q names slot %q, want 0 to %d", stored, last, ns[len(ns)-1]-1)
+	if err != nil || finest < 0 || finest >= largest {
+		return 0, nil, "", fmt.Errorf("subject %q names slot %q, want 0 to %d", stored, last, largest-1)
 	}
-	key = tokens[len(ns):]
-	full := append([]string(nil), l.pattern.tokens...)
-	for i, at := range l.pattern.wild {
-		full[at] = key[i]
-	}
-	return finest, key, strings.Join(full, "."), nil
+	key = tokens[counts:]
+	return finest, key, l.pattern.fill(key), nil
 }
 
 // address names a consumer in the subjects of the JetStream API.

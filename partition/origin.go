@@ -4,15 +4,19 @@ import "strings"
 
 // originOf returns the stream and the consumer that a message came from, by its
 // reply subject: "$JS.ACK.<stream>.<consumer>.…", with domain and account before
-// the stream in its newer form; "" for anything else.
+// the stream in its newer form; "" for anything else. Each message is asked, so it
+// allocates nothing.
 func originOf(reply string) (stream, consumer string) {
-	tokens := strings.Split(reply, ".")
-	switch {
-	case len(tokens) < 9 || tokens[0] != "$JS" || tokens[1] != "ACK":
+	rest, acks := strings.CutPrefix(reply, "$JS.ACK.")
+	tokens := strings.Count(reply, ".") + 1
+	if !acks || tokens < 9 {
 		return "", ""
-	case len(tokens) >= 11:
-		return tokens[4], tokens[5]
-	default:
-		return tokens[2], tokens[3]
 	}
+	if tokens >= 11 {
+		_, rest, _ = strings.Cut(rest, ".")
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	stream, rest, _ = strings.Cut(rest, ".")
+	consumer, _, _ = strings.Cut(rest, ".")
+	return stream, consumer
 }

@@ -120,3 +120,23 @@ func counted(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
+
+// fill returns the subject with these tokens in the place of the wildcards.
+func (p pattern) fill(wild []string) string {
+	size := len(p.subject)
+	for _, t := range wild {
+		size += len(t)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i, t := range p.tokens {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		if len(wild) > 0 && t == "*" {
+			t, wild = wild[0], wild[1:]
+		}
+		b.WriteString(t)
+	}
+	return b.String()
+}
