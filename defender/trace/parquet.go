@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"time"
 
@@ -145,29 +144,11 @@ func (p *parquetRows) numbers(field, n int, to []float64) ([]float64, bool) {
 }
 
 func (p *parquetRows) times(field, n int, to []float64) ([]float64, bool) {
-	c := p.columns[field]
-	if c.page.values.Kind() == encoding.Double {
-		return c.numbers(n, to)
-	}
-	for cell := range c.following(n) {
-		v, ok := seconds(cell)
-		if !ok {
-			return to, false
-		}
-		to = append(to, v)
-	}
-	return to, true
+	return p.columns[field].times(n, to)
 }
 
 func (p *parquetRows) wholes(field, n int, to []int64) ([]int64, bool) {
-	for cell := range p.columns[field].following(n) {
-		v, ok := cell.AsWhole()
-		if !ok {
-			return to, false
-		}
-		to = append(to, v)
-	}
-	return to, true
+	return p.columns[field].wholes(n, to)
 }
 
 // parquetColumn goes through the values of a column.
@@ -179,6 +160,9 @@ type parquetColumn struct {
 	pages parquet.Pages // of the row group
 	page  parquetPage
 	at    place // of the row
+
+	said       parquetSaid
+	dictionary parquet.Dictionary // whose values said is of; nil if of the page
 }
 
 // next goes to the next row.
@@ -203,33 +187,6 @@ func (c *parquetColumn) cellAt(at place) cells.Cell {
 }
 
 func (c *parquetColumn) text() string { return c.cell().String() }
-
-// following yields what the n rows after the one at hand say. They are in the page.
-func (c *parquetColumn) following(n int) iter.Seq[cells.Cell] {
-	return func(yield func(cells.Cell) bool) {
-		at := c.at
-		for range n {
-			if at = c.page.after(at, 1); !yield(c.cellAt(at)) {
-				return
-			}
-		}
-	}
-}
-
-// numbers appends what the n rows after the one at hand say, and reports whether all are numbers.
-func (c *parquetColumn) numbers(n int, to []float64) ([]float64, bool) {
-	if c.page.whole && c.page.values.Kind() == encoding.Double {
-		return c.page.doubles(c.page.after(c.at, 1), n, to), true
-	}
-	for cell := range c.following(n) {
-		v, ok := cell.AsNumber()
-		if !ok {
-			return to, false
-		}
-		to = append(to, v)
-	}
-	return to, true
-}
 
 // alike returns how many of the n rows after the one at hand say what it says.
 func (c *parquetColumn) alike(n int) int {
@@ -274,14 +231,25 @@ func (c *parquetColumn) fill() error {
 		page, err := c.pages.ReadPage()
 		if err == nil {
 			c.page, err = newParquetPage(page)
+			c.remember(page.Dictionary())
 		}
 		return err
 	})
 	if errors.Is(err, io.EOF) {
 		err = c.pages.Close()
 		c.pages = nil
+		c.remember(nil)
 	}
 	return err
+}
+
+// remember keeps what values say if they are those of the dictionary before: mostly, all pages of a
+// row group share one.
+func (c *parquetColumn) remember(dictionary parquet.Dictionary) {
+	if dictionary == nil || dictionary != c.dictionary {
+		c.said.forget()
+	}
+	c.dictionary = dictionary
 }
 
 // guarded calls the library, and has it panic over no broken file: that is an error.

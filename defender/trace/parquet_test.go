@@ -214,6 +214,48 @@ func unless[T any](missing bool, v T, line *[]string) *T {
 	return &v
 }
 
+// TestParquetOfWrongTexts: a dictionary may have texts that are no numbers. The runs before the row that
+// has one are read, and that row is named.
+func TestParquetOfWrongTexts(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Name string  `parquet:"name,dict"`
+		Time string  `parquet:"Time,dict"`
+		Step *string `parquet:"Step Number,optional,dict"`
+		A    *string `parquet:"a,optional,dict"`
+	}
+	rows := make([]row, 60)
+	for i := range rows {
+		rows[i] = row{Name: fmt.Sprint("r", i/20), Time: fmt.Sprint(i), Step: new("1"), A: new(fmt.Sprint(i%3) + ".5")}
+	}
+	rows[7].A = nil
+	for name, c := range map[string]struct {
+		spoil func(*row)
+		want  string
+	}{
+		"sensor":  {func(r *row) { r.A = new("broken") }, `x.parquet:54: column "a": "broken" is not a number`},
+		"time":    {func(r *row) { r.Time = "noon" }, `x.parquet:54: column "Time": "noon" is not a time`},
+		"step":    {func(r *row) { r.Step = new("one") }, `x.parquet:54: column "Step Number": "one" is not a recipe step`},
+		"no step": {func(r *row) { r.Step = nil }, `x.parquet:54: column "Step Number": "" is not a recipe step`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spoiled := slices.Clone(rows)
+			c.spoil(&spoiled[53])
+			wafers, err := readParquet(t, encodeBy(t, spoiled), trace.Columns{})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+			if len(wafers) == 0 {
+				t.Fatal("no run was read before the problem")
+			}
+			if got, want := wafers[0].Trace.Values[0][5:9], []float64{2.5, 0.5, -1, 2.5}; !slices.Equal(got, want) {
+				t.Errorf("the sensor is %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 // TestParquetNamesTheRow: of a file that is read many rows at once, too.
 func TestParquetNamesTheRow(t *testing.T) {
 	t.Parallel()

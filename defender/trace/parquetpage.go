@@ -11,12 +11,13 @@ import (
 // parquetPage is a decoded page of a column of flat values. The values are taken as they lie in
 // memory: turning each into a [parquet.Value] first costs more than decoding it.
 type parquetPage struct {
-	page   parquet.Page
-	rows   int
-	whole  bool            // every row has a value
-	levels []byte          // 1 for a row with a value; nil if all rows have one, or none has
-	codes  []int32         // of the values, which are indices in values; nil if the page has no dictionary
-	values encoding.Values // of the rows that have one, or those of the dictionary
+	page    parquet.Page
+	rows    int
+	whole   bool            // every row has a value
+	present int             // rows with a value
+	levels  []byte          // 1 for a row with a value; nil if all rows have one, or none has
+	codes   []int32         // of the values, which are indices in values; nil if the page has no dictionary
+	values  encoding.Values // of the rows that have one, or those of the dictionary
 }
 
 // place is where a row is in a page.
@@ -40,6 +41,7 @@ func newParquetPage(page parquet.Page) (parquetPage, error) {
 	}
 
 	values := p.rows - nulls
+	p.present = values
 	if dictionary := page.Dictionary(); dictionary != nil {
 		p.codes = p.values.Int32()
 		p.values = dictionary.Page().Data()
@@ -77,6 +79,14 @@ func (p *parquetPage) count() int {
 	}
 }
 
+// distinct returns how many values there are to convert.
+func (p *parquetPage) distinct() int {
+	if p.codes != nil {
+		return p.count()
+	}
+	return p.present
+}
+
 // null reports whether a row has no value.
 func (p *parquetPage) null(at place) bool {
 	return !p.whole && (p.levels == nil || p.levels[at.row] != 1)
@@ -103,6 +113,11 @@ func (p *parquetPage) value(i int) parquet.Value {
 	if p.codes != nil {
 		i = int(p.codes[i])
 	}
+	return p.entry(i)
+}
+
+// entry returns a value by its place in values.
+func (p *parquetPage) entry(i int) parquet.Value {
 	switch p.values.Kind() {
 	case encoding.Boolean:
 		return parquet.BooleanValue(p.values.Boolean()[i/8]>>(i%8)&1 == 1)
@@ -127,19 +142,6 @@ func (p *parquetPage) value(i int) parquet.Value {
 func (p *parquetPage) bytes(i int) []byte {
 	data, offsets := p.values.ByteArray()
 	return data[offsets[i]:offsets[i+1]]
-}
-
-// doubles appends n values from a place on, where every row has one.
-func (p *parquetPage) doubles(from place, n int, to []float64) []float64 {
-	values := p.values.Double()
-	if p.codes == nil {
-		return append(to, values[from.value:from.value+n]...)
-	}
-	to = slices.Grow(to, n)
-	for _, code := range p.codes[from.value : from.value+n] {
-		to = append(to, values[code])
-	}
-	return to
 }
 
 // coded returns how many of the n rows after a place have the value of its row, where every row

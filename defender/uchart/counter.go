@@ -5,6 +5,7 @@ import "slices"
 // The constants of counters.
 const (
 	counterContexts = 10 // contexts that tell a counter; by chance 10 values are in order once in 1.8 million times
+	fewContexts     = 32 // that mostly tell what is no counter
 	counterStarts   = 20 // intervals between contexts for each in which a counter may start again
 )
 
@@ -19,27 +20,48 @@ func (p Policy) counters(points []Point) []string {
 	}
 	var names []string
 	newest := points[len(points)-1].Chart
-	layouts := layoutsOf(points, newest)
+	r := runsBack{points: points, newest: newest, layouts: make([]layout, 0, fewContexts)}
 	for svid, name := range newest.SVIDs {
-		if counts(points, layouts, svid, len(newest.Steps)) {
+		if r.counts(svid) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
+// runsBack goes through contexts from the newest back. Most SVIDs vary from one context to the next,
+// and the two newest tell so: those before aren't looked at, and where they have the SVIDs and steps
+// is found for as many as are.
+type runsBack struct {
+	points  []Point
+	newest  *Chart
+	layouts []layout // of the newest contexts, that first
+}
+
+// at returns a context by how many are newer.
+func (r *runsBack) at(newer int) (*Chart, layout) {
+	chart := r.points[len(r.points)-1-newer].Chart
+	if newer == len(r.layouts) {
+		r.layouts = append(r.layouts, newLayout(r.newest, chart))
+	}
+	return chart, r.layouts[newer]
+}
+
 // counts reports whether an SVID rises in all steps that it has values in, or falls in all.
-func counts(points []Point, layouts []layout, svid, steps int) bool {
+func (r *runsBack) counts(svid int) bool {
 	up, down := true, true
 	seen := false
-	for step := 0; step < steps && (up || down); step++ {
+	for step := 0; step < len(r.newest.Steps) && (up || down); step++ {
 		c := counting{}
-		for i := 0; i < len(points) && !c.mixed; i++ { // most SVIDs are mixed at once
-			low, ok := layouts[i].value(points[i].Chart, svid, step, Min)
-			high, _ := layouts[i].value(points[i].Chart, svid, step, Max)
+		for i := 0; i < len(r.points) && !c.mixed; i++ {
+			chart, l := r.at(i)
+			low, ok := l.value(chart, svid, step, Min)
+			high, _ := l.value(chart, svid, step, Max)
 			if ok {
-				c.next(low, high)
+				c.before(low, high)
 			}
+			// A sensor that goes to and fro between two values, as 0 and 1, overlaps with nothing.
+			c.mixed = c.mixed || counterStarts*min(c.up, c.down) > len(r.points)-1
 		}
 		if c.n == 0 {
 			continue
@@ -50,20 +72,21 @@ func counts(points []Point, layouts []layout, svid, steps int) bool {
 	return seen && (up || down)
 }
 
-// counting follows the samples of one SVID and step from context to context.
+// counting follows the samples of one SVID and step from context to context, back in time.
 type counting struct {
-	n, up, down int // contexts, and of them those beyond, or before, all of the last one
-	mixed       bool
-	low, high   float64 // of the last one
+	n, up, down int     // contexts, and of them those beyond, or before, all of the one before them
+	mixed       bool    // some overlap, or more than a counter go either way
+	low, high   float64 // of the context after
 }
 
-func (c *counting) next(low, high float64) {
+// before takes the samples of the context before.
+func (c *counting) before(low, high float64) {
 	switch {
 	case c.n == 0:
 	case low == c.low && high == c.high: // it rests
-	case low >= c.high:
+	case c.low >= high:
 		c.up++
-	case high <= c.low:
+	case c.high <= low:
 		c.down++
 	default:
 		c.mixed = true
