@@ -80,6 +80,9 @@ func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
 	v.need(quiet, ReasonPodsPending, "")
 	v.need(g.add(path+".cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
 	v.need(backoffGate(g, path+".backoff", in), ReasonBackoff, backoffText(in.r))
+	if why := in.o.BuffersWhy; why != "" { // what can't be read may need the room
+		v.need(g.add(path+".buffers", why, "capacity buffers that can be read", false), ReasonFleetUnknown, why)
+	}
 	open := len(in.o.Interruptions)
 	v.need(g.add(path+".no-interruption", open, 0, open == 0), ReasonInterruption, "")
 	v.need(g.add(path+".no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))
@@ -137,7 +140,7 @@ func newConsolidator(in inputs, d Decider) *consolidator {
 // remove chooses up to n workers whose pods fit on the others together.
 func (c *consolidator) remove(n int) merger {
 	var m merger
-	fleet := fleetOf(c.d.Fitter, c.available())
+	fleet := fleetKeeping(c.d.Fitter, c.available(), c.in.kept)
 	var leaving []Pod
 	gone, saved, evicted := int64(0), 0.0, 0
 	for _, t := range c.cands {
@@ -210,6 +213,7 @@ func (c *consolidator) question(w Worker) Question {
 	for i := range o.Pending {
 		o.Pending[i].NeverFit = ""
 	}
+	o.Pending = append(o.Pending, c.in.kept...)
 	return Question{Policy: c.in.p, Observation: o, Exhausted: c.in.r.Exhausted, Now: c.in.now, Pending: max(podCount(o.Pending), 1), Room: 1}
 }
 
