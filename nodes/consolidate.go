@@ -73,6 +73,9 @@ func consolidateGates(g *gates, in inputs, d Decider) (verdict, merger) {
 // disruptionGates are those of what takes a worker away that the pods could keep: a consolidation and drift. They return how many workers
 // the disruption budget still has.
 func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
+	if why := in.o.BuffersWhy; why != "" { // what can't be read may need the room
+		v.need(g.add(path+".buffers", why, "capacity buffers that can be read", false), ReasonFleetUnknown, why)
+	}
 	m := in.o.Readings
 	v.need(g.add(path+".no-pending", in.pending, 0, m.Pending.Known && in.pending == 0), ReasonPodsPending, "")
 	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
@@ -80,9 +83,6 @@ func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
 	v.need(quiet, ReasonPodsPending, "")
 	v.need(g.add(path+".cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
 	v.need(backoffGate(g, path+".backoff", in), ReasonBackoff, backoffText(in.r))
-	if why := in.o.BuffersWhy; why != "" { // what can't be read may need the room
-		v.need(g.add(path+".buffers", why, "capacity buffers that can be read", false), ReasonFleetUnknown, why)
-	}
 	open := len(in.o.Interruptions)
 	v.need(g.add(path+".no-interruption", open, 0, open == 0), ReasonInterruption, "")
 	v.need(g.add(path+".no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, actionText(in.r))

@@ -116,11 +116,13 @@ func choose(in inputs, shared, repair, up, down, buffer, drift, consolidate verd
 		return shared.noop()
 	}
 
+	if buffer.holds && !up.holds { // before what takes workers away, which would be launched again
+		return buffer.decision(ScaleUp, ReasonHeadroom)
+	}
+
 	idle := down.wanted && down.blocker == ""
 	switch {
 	case up.holds || idle:
-	case buffer.holds: // before what takes workers away, which would be launched again
-		return buffer.decision(ScaleUp, ReasonHeadroom)
 	case drift.holds: // before a consolidation, which would rather keep the cheaper worker than the newer one
 		return drift.decision(drift.action, ReasonDrift)
 	case consolidate.holds:

@@ -52,31 +52,31 @@ func bufferPath(q *request, p []string) ([]string, bool) {
 }
 
 // serveBuffers answers requests about buffers; false if the request is about something else.
-func serveBuffers(k *sim.Kube, q *request) (runtime.Object, error, bool) {
+func serveBuffers(k *sim.Kube, q *request) (o runtime.Object, is bool, err error) {
 	switch q.use {
 	case discoverBuffers, listBuffers, updateBuffer, getTemplate:
 		if !k.ServesBuffers() {
-			return nil, apierrors.NewNotFound(schema.GroupResource{Group: bufferGroup, Resource: q.use.Resource}, q.name), true
+			return nil, true, apierrors.NewNotFound(schema.GroupResource{Group: bufferGroup, Resource: q.use.Resource}, q.name)
 		}
 	}
 	switch q.use {
 	case discoverBuffers:
 		return document{body: map[string]any{"kind": "APIResourceList", "groupVersion": bufferGroup + "/" + bufferVersion,
-			"resources": []any{map[string]any{"name": bufferResource, "kind": "CapacityBuffer", "namespaced": true}}}}, nil, true
+			"resources": []any{map[string]any{"name": bufferResource, "kind": "CapacityBuffer", "namespaced": true}}}}, true, nil
 	case listBuffers:
 		var items []any
 		for _, b := range k.Buffers() {
 			items = append(items, bufferObject(b))
 		}
-		return document{body: map[string]any{"kind": "CapacityBufferList", "items": items}}, nil, true
+		return document{body: map[string]any{"kind": "CapacityBufferList", "items": items}}, true, nil
 	case updateBuffer:
-		o, err := writeBuffer(k, q)
-		return o, err, true
+		o, err = writeBuffer(k, q)
+		return o, true, err
 	case getTemplate:
-		o, err := podTemplate(k, q)
-		return o, err, true
+		o, err = podTemplate(k, q)
+		return o, true, err
 	}
-	return nil, nil, false
+	return nil, false, nil
 }
 
 // bufferObject is a buffer as the API shows it. Its template has its name.

@@ -205,7 +205,7 @@ func reasonOf(status int) metav1.StatusReason {
 }
 
 func (s *Server) serve(k *sim.Kube, q *request) (runtime.Object, error) {
-	if o, err, is := serveBuffers(k, q); is {
+	if o, is, err := serveBuffers(k, q); is {
 		return o, err
 	}
 	switch q.use {
