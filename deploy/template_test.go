@@ -603,9 +603,17 @@ func clusterRole(t *testing.T, p *plane) {
 		}
 	}
 	// The simulated server is older than EvictionRequests and is asked for none. nodes/kube's evictionrequest.go makes these calls.
-	// Nor has it events and pools: nodes/kube's TestReports has the requests about these.
+	// Nor has it events and pools: nodes/kube's TestReports has the requests about these. The plane here packs no pods, so it heeds no
+	// capacity buffers: nodes/kube's TestBuffers has the requests about those.
 	const responding = ".lifecycle.k8s.io"
+	var buffers []string
+	for _, p := range kube.BufferPermissions() {
+		buffers = append(buffers, p.String())
+	}
 	permits = slices.DeleteFunc(permits, func(p string) bool {
+		if slices.Contains(buffers, p) {
+			return true
+		}
 		shown := strings.HasSuffix(p, " events") || strings.HasSuffix(p, " pools.muster.dev")
 		return shown || slices.Contains([]string{"create evictionrequests" + responding, "get evictionrequests" + responding, "delete evictionrequests" + responding, "list evictions" + responding}, p)
 	})

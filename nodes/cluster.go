@@ -39,6 +39,10 @@ type NodeRef struct {
 type View struct {
 	Nodes   []Node `json:"nodes,omitempty"`
 	Pending []Pod  `json:"pending,omitempty"` // unschedulable pods; scheduling-gated ones are not among them
+	// Buffers are the capacity buffers; none where the cluster has no such API or they are not read. BuffersWhy says why they could not be
+	// read: nothing may then be concluded from their absence.
+	Buffers    []Buffer `json:"buffers,omitempty"`
+	BuffersWhy string   `json:"buffersWhy,omitempty"`
 }
 
 // Node is a node as Kubernetes describes it. It is matched to its instance by ProviderID or, where that names none, by InternalIP.
@@ -113,6 +117,8 @@ type Pod struct {
 	// spread, volumes, extended resources), in the canonical form that package fit writes and reads; "" if
 	// nothing does. Two pods that are placed alike have the same text.
 	Scheduling string `json:"scheduling,omitempty"`
+	// Buffer is the capacity buffer that keeps room for it, namespace/name; "" for a pod that is there. Those that are there are placed first.
+	Buffer string `json:"buffer,omitempty"`
 	// Each are the pods that it stands for, if they wait for a node, for notices to them. They are not logged.
 	Each []PodRef `json:"-"`
 }

@@ -75,6 +75,9 @@ func consolidateGates(g *gates, in inputs, d Decider) (verdict, merger) {
 // disruptionGates are those of what takes a worker away that the pods could keep: a consolidation and drift. They return how many workers
 // the disruption budget still has.
 func disruptionGates(g *gates, path string, in inputs, v *verdict) (left int) {
+	if why := in.o.BuffersWhy; why != "" { // what can't be read may need the room
+		v.need(g.add(path+".buffers", why, "capacity buffers that can be read", false), ReasonFleetUnknown, why)
+	}
 	m := in.o.Readings
 	v.need(g.add(path+".no-pending", in.pending, 0, m.Pending.Known && in.pending == 0), ReasonPodsPending, "")
 	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
@@ -139,7 +142,7 @@ func newConsolidator(in inputs, d Decider) *consolidator {
 // remove chooses up to n workers whose pods fit on the others together.
 func (c *consolidator) remove(n int) merger {
 	var m merger
-	fleet := fleetOf(c.d.Fitter, c.available())
+	fleet := fleetKeeping(c.d.Fitter, c.available(), c.in.kept)
 	var leaving []Pod
 	gone, saved, evicted := int64(0), 0.0, 0
 	for _, t := range c.cands {
@@ -212,6 +215,7 @@ func (c *consolidator) question(w Worker) Question {
 	for i := range o.Pending {
 		o.Pending[i].NeverFit = ""
 	}
+	o.Pending = append(o.Pending, c.in.kept...)
 	return Question{Policy: c.in.p, Observation: o, Exhausted: c.in.r.Exhausted, Now: c.in.now, Pending: max(podCount(o.Pending), 1), Room: 1}
 }
 

@@ -34,6 +34,8 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	}
 	d = d.priced(r, now)
 	in := newInputs(d.Policy, o, r, now)
+	stand := headrooms(d.Policy, d.Sizer, o, r.Exhausted, now)
+	in.kept = keptPods(o.Buffers, stand)
 	g := &gates{}
 	shared := sharedGates(g, in)
 	repair := repairGates(g, in)
@@ -43,11 +45,14 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 		in.pools = newPoolChooser(g, in, s)
 	}
 
+	buffer, refill := headroomGates(g, in, d, up, stand)
 	drift, renewed := driftGates(g, in, d)
 	consolidate, merged := consolidateGates(g, in, d)
 
-	dec := choose(in, shared, repair, up, down, drift, consolidate)
+	dec := choose(in, shared, repair, up, down, buffer, drift, consolidate)
 	switch {
+	case dec.Reason == ReasonHeadroom:
+		refill.fill(&dec)
 	case dec.Reason == ReasonDrift:
 		renewed.fill(&dec)
 	case dec.Reason == ReasonConsolidates:
@@ -57,10 +62,16 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	case dec.Action == ScaleDown:
 		dec.Targets = targets
 	}
+	// No pod that waits needs a node of its own: only now is it the buffers' turn.
+	needless := dec.Action == Noop && (dec.Reason == ReasonRoomExists || dec.Reason == ReasonNoNodeHelps)
+	if needless && buffer.holds {
+		dec = buffer.decision(ScaleUp, ReasonHeadroom)
+		refill.fill(&dec)
+	}
 	if in.o.FleetKnown && (repair.wanted || up.holds && in.metrics == "") {
 		dec.cancel(cancellable(r))
 	}
-	dec.Passed, dec.Unhealthy = passed, in.unhealthy
+	dec.Passed, dec.Unhealthy, dec.Headroom = passed, in.unhealthy, stand
 	dec.Gates = g.list
 	return dec
 }
@@ -93,7 +104,7 @@ func cancellable(r Record) []string {
 // cluster below its minimum is in more danger than one under load. A pause does not stop it either:
 // MIN_WORKERS is what people said the cluster can't do without, and a pause that is forgotten must not let it
 // wither.
-func choose(in inputs, shared, repair, up, down, drift, consolidate verdict) Decision {
+func choose(in inputs, shared, repair, up, down, buffer, drift, consolidate verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
 	shared = pausedBeside(shared, in.r, windows)
 	switch {
@@ -103,6 +114,10 @@ func choose(in inputs, shared, repair, up, down, drift, consolidate verdict) Dec
 		return repair.decision(ScaleUp, ReasonRepair)
 	case shared.blocker != "":
 		return shared.noop()
+	}
+
+	if buffer.holds && !up.holds { // before what takes workers away, which would be launched again
+		return buffer.decision(ScaleUp, ReasonHeadroom)
 	}
 
 	idle := down.wanted && down.blocker == ""
@@ -123,6 +138,8 @@ func choose(in inputs, shared, repair, up, down, drift, consolidate verdict) Dec
 		return down.decision(ScaleDown, ReasonIdle)
 	case windows != "": // nothing asks for them now, but a reader should know
 		return Decision{Action: Noop, Reason: ReasonMetricsMissing, Detail: windows}
+	case buffer.wanted && buffer.blocker != "":
+		return buffer.noop()
 	case drift.wanted && drift.blocker != "":
 		return drift.noop()
 	case in.neverFit > 0 && in.pending == 0:

@@ -25,6 +25,7 @@ type inputs struct {
 	neverFitWhy string
 	unhealthy   []Unhealthy
 	pools       *poolChooser // nil without pools
+	kept        []Pod        // of capacity buffers, with room on nodes that are there
 	metrics     string       // why the metrics don't show what is now; "" if they do
 	upWindows   string       // why what has lasted can't, for a scale-up
 	downWindows string       // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it

@@ -15,13 +15,14 @@ const (
 // Reason is why a decision is what it is. Every cause of a NOOP has its own.
 type Reason string
 
-// The reasons. The first five are those of actions, the others block one.
+// The reasons. The first six are those of actions, the others block one.
 const (
 	ReasonTriggered    Reason = "TRIGGERED"          // a scale-up's trigger holds
 	ReasonRepair       Reason = "MIN_REPAIR"         // fewer workers than MIN_WORKERS
 	ReasonIdle         Reason = "IDLE"               // a scale-down's conditions hold
 	ReasonConsolidates Reason = "CONSOLIDATES"       // the pods of a worker fit elsewhere, for less
 	ReasonDrift        Reason = "DRIFT"              // a worker is not as it would be launched now
+	ReasonHeadroom     Reason = "CAPACITY_BUFFER"    // the pods of a capacity buffer have no room
 	ReasonSteady       Reason = "STEADY"             // nothing asks for a change
 	ReasonInProgress   Reason = "IN_PROGRESS"        // an open action has to end first
 	ReasonCancels      Reason = "CANCELS_SCALE_DOWN" // the nodes of an open scale-down are needed again
@@ -70,7 +71,9 @@ type Decision struct {
 	Cancel []string `json:"cancel,omitempty"`
 	// Unhealthy are the workers that are not Ready or whose disks are full. They are removed by the sweep, whatever the decision.
 	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
-	Gates     []Gate      `json:"gates"`
+	// Headroom is how each capacity buffer stands.
+	Headroom []Headroom `json:"headroom,omitempty"`
+	Gates    []Gate     `json:"gates"`
 }
 
 // Snapshot is what a decision was made from and what it was, complete enough to make it again with the same

@@ -146,7 +146,7 @@ func (r driftReplacer) unremovable(id string) string {
 
 // replacement returns what to do about one worker: a node of its own zone and pool, of its own type if that is still offered.
 func (r driftReplacer) replacement(t thrifty, drift string) (found merger, reason Reason, obstacle string) {
-	fits := fleetOf(r.d.Fitter, r.consolidator.available()).Without(t.Node, t.Node.Pods) == ""
+	fits := fleetKeeping(r.d.Fitter, r.consolidator.available(), r.in.kept).Without(t.Node, t.Node.Pods) == ""
 	if fits && r.again(t) {
 		target := Target{InstanceID: t.Instance.ID, Node: t.Node.NodeRef, Zone: t.Instance.Zone, Why: drift}
 		return merger{targets: []Target{target}, why: t.Instance.ID + ": " + drift + "; its pods fit on the others since an earlier replacement"}, "", ""

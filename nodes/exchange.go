@@ -76,5 +76,11 @@ func (p exchange) objection(s *survey, targets []string) string {
 	if fitter == nil {
 		fitter = RequestsFit{}
 	}
-	return fitter.Fits(leaving, others)
+	if why := s.view.BuffersWhy; why != "" { // what can't be read may need the room
+		return why
+	}
+	o := s.fleet()
+	o.Pending, o.Buffers = s.view.Pending, s.view.Buffers
+	kept := keptPods(o.Buffers, headrooms(p.config.Policy, p.config.Sizer, o, s.record.Exhausted, p.now()))
+	return fitter.Fits(append(leaving, kept...), others)
 }

@@ -16,6 +16,9 @@ type Observation struct {
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Faults     []Fault  `json:"faults,omitempty"`   // of workers; for people, no decision depends on them
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
+	// Buffers are the capacity buffers, and BuffersWhy why they could not be read.
+	Buffers    []Buffer `json:"buffers,omitempty"`
+	BuffersWhy string   `json:"buffersWhy,omitempty"`
 	// Launched are instances that open scale-ups have launched and that the cloud does not list yet.
 	Launched []Instance `json:"launched,omitempty"`
 	Zones    []string   `json:"zones,omitempty"` // in which nodes can be launched; nil: not asked for, or not known

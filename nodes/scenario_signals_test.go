@@ -34,6 +34,13 @@ func kubernetesSignalsScenarios() []scenario {
 				s.AddPods(4, one("old"))
 				s.AddPodLater(10*time.Second, one("brief"), 120*time.Second)
 			}), want: both(fleet(2), neverLaunched)},
+		// No pod waits: the node is for the pods of a buffer, which run on nodes of one pool only.
+		{name: "headroom in a pool, without Prometheus", workers: "ab", region: joining, length: minutes(8), stride: 3,
+			policy: func(p *nodes.Policy) { generalAndBatch(p); byAPI(p) },
+			setup: without(func(s *stage) {
+				s.AddPods(4, one("old"))
+				s.SetBuffers(sim.Buffer{Name: "default/batch", Replicas: 2, Pod: batchPod("batch")})
+			}), want: both(inPool("batch", 1, 2), inPool("general", 0, 0)), undone: inPool("batch", 1, 1)},
 	}
 }
 

@@ -203,10 +203,13 @@ func (v surveyor) survey(ctx context.Context) *survey {
 func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
 	o.Launched = s.launchedUnlisted()
+	if heedsBuffers(v.config.Policy, v.config.Sizer) {
+		o.Buffers, o.BuffersWhy = s.view.Buffers, s.view.BuffersWhy
+	}
 	v.readTemplates(s.record, &o)
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
-	} else if v.config.Screener != nil && len(o.Pending) > 0 {
+	} else if v.config.Screener != nil && len(o.Pending)+len(o.Buffers) > 0 {
 		v.screen(ctx, &o)
 	}
 	o.Faults = v.faults(ctx, s)
@@ -267,11 +270,33 @@ func (v surveyor) screen(ctx context.Context, o *Observation) {
 		}
 	}
 	slices.Sort(o.Zones)
+	o.Pending = v.screened(*o)
+	o.Buffers = v.screenBuffers(*o)
+}
+
+// screened returns the pending pods of an observation with why no new node would run them.
+func (v surveyor) screened(o Observation) []Pod {
 	if len(v.config.Policy.Pools) > 0 {
-		o.Pending = v.screenPools(*o)
-		return
+		return v.screenPools(o)
 	}
-	o.Pending = v.config.Screener.Screen(v.config.Policy, *o)
+	return v.config.Screener.Screen(v.config.Policy, o)
+}
+
+// screenBuffers returns the buffers with why no new node would run their pods.
+func (v surveyor) screenBuffers(o Observation) []Buffer {
+	if len(o.Buffers) == 0 {
+		return nil
+	}
+	out := slices.Clone(o.Buffers)
+	o.Pending = nil
+	for _, b := range out {
+		p, _ := b.pods()
+		o.Pending = append(o.Pending, p)
+	}
+	for i, p := range v.screened(o) {
+		out[i].Pod.NeverFit = p.NeverFit
+	}
+	return out
 }
 
 // screenPools finds the pods that no node of any pool would run, and says why in each.

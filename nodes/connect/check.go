@@ -67,6 +67,7 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 		if s.byAPI() {
 			out = append(out, c.CheckWatch(ctx)...)
 		}
+		out = append(out, c.CheckBuffers(ctx)...)
 		return out, nil
 	})
 	part(3, "prometheus: open", "see to PROMETHEUS_URL and PROMETHEUS_CA_REF", func(ctx context.Context) ([]nodes.Check, error) {

@@ -105,6 +105,7 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 
 func openKube(ctx context.Context, s Settings, o Options, cloud *ec2.Cloud) (*kube.Cluster, error) {
 	s.Kube.Fetch, s.Kube.Clock = fetcher(cloud), o.Clock
+	s.Kube.Buffers = s.byAPI() && s.Policy.Sizing == nodes.SizingFit // otherwise none is heeded, so none is read
 	c, err := kube.Open(ctx, s.Kube)
 	if err != nil {
 		return nil, opening("the Kubernetes API", err)

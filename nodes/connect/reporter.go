@@ -9,7 +9,8 @@ import (
 	"github.com/muster-dev/muster/nodes/kube"
 )
 
-// Reporter shows decisions in a Kubernetes cluster: as events on the pods that wait and on nodes, and as the status of the pools.
+// Reporter shows decisions in a Kubernetes cluster: as events on the pods that wait and on nodes, and as the status of pools and
+// capacity buffers.
 type Reporter struct {
 	Cluster *kube.Cluster
 	Decider nodes.Decider // that decides
@@ -23,6 +24,7 @@ func (r Reporter) Report(ctx context.Context, s nodes.Snapshot) error {
 		r.Cluster.TellPods(ctx, explain.Waiting(r.Decider, s)),
 		r.Cluster.TellNodes(ctx, explain.Blocked(s)),
 		r.Cluster.ShowPools(ctx, explain.PoolStatuses(r.Decider, s)),
+		r.Cluster.ShowBuffers(ctx, s.Decision.Headroom, s.Decision.Action == nodes.ScaleUp && s.Decision.Reason == nodes.ReasonHeadroom),
 	)
 }
 

@@ -63,6 +63,7 @@ func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
 		}
 		path := Path{Action: p.action, Name: p.name, Needs: needs(s, p.name)}
 		for _, eased := range p.ease(s) {
+			eased.Observation.Buffers = nil // what is launched for them is on none of these paths
 			m := first(d, eased, func(dec nodes.Decision) bool {
 				if p.name == "up" && (dec.Reason == nodes.ReasonRoomExists || dec.Reason == nodes.ReasonNoNodeHelps) {
 					return true // the trigger holds; of pods that are not there yet nobody knows what they need

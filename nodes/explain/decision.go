@@ -114,6 +114,7 @@ func (p *page) decision(s nodes.Snapshot) {
 		p.table("  ", []string{"INSTANCE", "NODE", "SINCE", "WHAT HAPPENS"}, rows)
 	}
 	p.faults(s.Observation.Faults)
+	p.buffers(d.Headroom)
 	p.title("Gates")
 	p.gates(d.Gates)
 	if len(d.Passed) > 0 {
@@ -154,7 +155,7 @@ func prefixed(prefix, s string) string {
 }
 
 // groups are the paths in the order in which they are shown, and what each is for.
-var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"drift", "replace drifted or expired workers"}, {"consolidate", "consolidate"},
+var groups = [][2]string{{"", "any action"}, {"repair", "scale up to MIN_WORKERS"}, {"up", "scale up"}, {"down", "scale down"}, {"buffer", "fill capacity buffers"}, {"drift", "replace drifted or expired workers"}, {"consolidate", "consolidate"},
 	{"pool", "launch in a pool"}}
 
 func (p *page) gates(gates []nodes.Gate) {
@@ -232,6 +233,7 @@ func Meaning(r nodes.Reason) string {
 		nodes.ReasonIdle:            "The cluster has been idle for long enough.",
 		nodes.ReasonConsolidates:    "The pods of a worker fit elsewhere, for less.",
 		nodes.ReasonDrift:           "A worker is not as it would be launched now, or older than EXPIRE_AFTER_SEC; a new node is Ready before it goes.",
+		nodes.ReasonHeadroom:        "The pods of a capacity buffer have no room, and no pod that waits needs a node.",
 		nodes.ReasonSteady:          "Nothing asks for a change.",
 		nodes.ReasonInProgress:      "An action is in progress.",
 		nodes.ReasonMetricsMissing:  "A metric is missing, stale, partial or not a number; nothing is decided on a guess.",

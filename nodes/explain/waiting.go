@@ -131,7 +131,9 @@ func (w *waitingRoom) nothing() nodes.PodNotice {
 		why = cmp.Or(d.Detail, why)
 	}
 	n := nodes.PodNotice{Cause: d.Reason, Text: "no node is launched now (" + string(d.Reason) + ")" + prefixed(": ", why)}
-	then := first(w.decider, w.Snapshot, func(dec nodes.Decision) bool { return dec.Action == nodes.ScaleUp })
+	then := first(w.decider, w.Snapshot, func(dec nodes.Decision) bool {
+		return dec.Action == nodes.ScaleUp && dec.Reason != nodes.ReasonHeadroom
+	})
 	switch {
 	case w.Record.ScalingInProgress || len(d.Cancel) > 0: // what comes after an action depends on how it goes
 	case then != nil:

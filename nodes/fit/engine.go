@@ -130,9 +130,15 @@ func (e *engine) start() {
 	order(e.classes)
 }
 
-// order sorts classes as they are placed: what is bound most first, then the biggest.
+// order sorts classes as they are placed: real pods before those of buffers, of each what is bound most first, then the biggest.
 func order(classes []*class) {
 	slices.SortStableFunc(classes, func(a, b *class) int {
+		if a.virtual() != b.virtual() {
+			if b.virtual() {
+				return -1
+			}
+			return 1
+		}
 		if a.free() != b.free() {
 			if b.free() {
 				return -1

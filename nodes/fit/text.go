@@ -194,6 +194,11 @@ func Requests(pod *corev1.Pod) nodes.Resources {
 	return nodes.Resources{MilliCPU: r.Cpu().MilliValue(), Memory: r.Memory().Value()}
 }
 
+// AllRequests returns what a pod asks for of every resource, added up as by Requests.
+func AllRequests(pod *corev1.Pod) corev1.ResourceList {
+	return resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true})
+}
+
 // extended returns what a pod asks for besides CPU, memory and scratch space. Scratch space (ephemeral-storage) is left out because
 // how much a node has is a matter of its disk and not of its instance type.
 func extended(pod *corev1.Pod) map[string]int64 {

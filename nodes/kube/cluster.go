@@ -35,6 +35,7 @@ type Cluster struct {
 	evictionRequests served
 	notices          noticeBoard
 	pools            poolBoard
+	buffers          bufferBoard
 }
 
 var _ nodes.Cluster = (*Cluster)(nil)
@@ -45,6 +46,7 @@ type Options struct {
 	Clock   nodes.Clock   // nil: nodes.SystemClock
 	Timeout time.Duration // of one request, whatever time its context leaves; 0: 30 s
 	Page    int64         // objects per page of a list; 0: 1,000
+	Buffers bool          // views show capacity buffers, if the server has them
 }
 
 // New returns a cluster that is reached as rc says; rc is not changed. It does no I/O. Answers are asked for as protobuf, which

@@ -215,7 +215,7 @@ func TestTheDocumentedRoleIsTheOneThatIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range slices.Concat(kube.Permissions(), kube.WatchPermissions(), kube.EvictionRequestPermissions(), kube.ReportPermissions()) {
+	for _, p := range slices.Concat(kube.Permissions(), kube.WatchPermissions(), kube.EvictionRequestPermissions(), kube.ReportPermissions(), kube.BufferPermissions()) {
 		listed = append(listed, p.String())
 	}
 	slices.Sort(documented)

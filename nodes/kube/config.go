@@ -24,6 +24,7 @@ type Config struct {
 	TokenRef   string        // reference to the token, with APIURL
 	Timeout    time.Duration // of one request
 	Drain      Rules
+	Buffers    bool // Options.Buffers
 
 	// Fetch reads references of other kinds than file:PATH, such as those to a parameter or secret of the cloud; nil if there are
 	// none.
@@ -103,7 +104,7 @@ func Open(ctx context.Context, c Config) (*Cluster, error) {
 	if rc.Insecure {
 		return nil, errors.New("the kubeconfig says insecure-skip-tls-verify: put the cluster's CA there instead, any server that answers would get the token")
 	}
-	cluster, err := New(rc, Options{Drain: c.Drain, Clock: c.Clock, Timeout: c.Timeout})
+	cluster, err := New(rc, Options{Drain: c.Drain, Clock: c.Clock, Timeout: c.Timeout, Buffers: c.Buffers})
 	if err != nil {
 		return nil, err
 	}

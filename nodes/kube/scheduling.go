@@ -24,14 +24,20 @@ type constraints struct {
 
 // constrained is what is kept of a pod.
 type constrained struct {
-	node      int // index in the view, -1 for a pending pod
-	at        int // index among the node's or the pending pods
+	node      int // index in the view, ofPending or ofBuffer
+	at        int // index among the node's or the pending pods, or among the buffers
 	text      string
 	namespace string
 	name      string
 	labels    map[string]string
 	claims    []corev1.Volume
 }
+
+// Pods that are on no node.
+const (
+	ofPending = -1
+	ofBuffer  = -2 // of a capacity buffer
+)
 
 func newConstraints() *constraints {
 	return &constraints{texts: map[string]string{}, seen: map[string]bool{}}
@@ -87,9 +93,12 @@ func (c *constraints) write(v *nodes.View, claims fit.Claims) error {
 			}
 			whole[p] = text
 		}
-		if k.node < 0 {
+		switch k.node {
+		case ofPending:
 			v.Pending[k.at].Scheduling = text
-		} else {
+		case ofBuffer:
+			v.Buffers[k.at].Pod.Scheduling = text
+		default:
 			v.Nodes[k.node].Pods[k.at].Scheduling = text
 		}
 	}

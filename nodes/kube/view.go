@@ -28,9 +28,11 @@ func (c *Cluster) View(ctx context.Context) (nodes.View, error) {
 	if err := c.listBudgets(ctx, v); err != nil {
 		return nodes.View{}, err
 	}
+	c.listBuffers(ctx, v)
 	if err := c.listPods(ctx, v); err != nil {
 		return nodes.View{}, err
 	}
+	v.addBuffers()
 	var claims fit.Claims
 	if v.constraints.claims {
 		volumes, err := c.listVolumes(ctx)
@@ -54,6 +56,7 @@ type view struct {
 	budgets     budgets
 	constraints *constraints
 	claiming    []claiming
+	templates   []*corev1.Pod // of the buffers, in their order; nil of one that is ignored
 }
 
 // claiming is a pod that a drain would move unless a volume that it claims is local.
@@ -156,6 +159,16 @@ func (v *view) add(p *corev1.Pod) {
 	}
 }
 
+// addBuffers adds the pods of buffers to those whose placement is written into the view. It comes after all real pods, of which a list that
+// restarts begins again.
+func (v *view) addBuffers() {
+	for i, p := range v.templates {
+		if p != nil {
+			v.constraints.add(p, ofBuffer, i)
+		}
+	}
+}
+
 // sooner returns which of two pods whose deletion has begun is killed first. A pod's deletion has the time at
 // which its grace ends.
 func sooner(one nodes.Ending, p *corev1.Pod) nodes.Ending {
@@ -185,7 +198,7 @@ func (v *view) addPending(p *corev1.Pod) {
 	if !yes {
 		return
 	}
-	v.constraints.add(p, -1, len(v.Pending))
+	v.constraints.add(p, ofPending, len(v.Pending))
 	each := []nodes.PodRef{{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}}
 	v.Pending = append(v.Pending, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p), Since: since, Each: each})
 }

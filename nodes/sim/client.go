@@ -225,6 +225,9 @@ func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
 				p.show(&v.Nodes[i])
 			}
 		}
+		for _, b := range (&Kube{state: c.state}).Buffers() {
+			v.Buffers = append(v.Buffers, b.shownAs())
+		}
 		var err error
 		v.Nodes, err = half(c.state.outages, ClusterPart, v.Nodes)
 		return err

@@ -6,6 +6,9 @@ import "strings"
 type objects struct {
 	budgets  []Budget
 	replicas map[string]int // that deployments are to have, by namespace/name
+
+	buffers       []KubeBuffer
+	servesBuffers bool
 }
 
 // Budget is a PodDisruptionBudget over the pods of a namespace whose names begin with Prefix.

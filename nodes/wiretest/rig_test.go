@@ -40,6 +40,7 @@ type rig struct {
 	policy   nodes.Policy
 	aws      *awsapi.API
 	kube     *kubeapi.Server
+	cluster  *kube.Cluster
 	prom     *promapi.Server
 	store    nodes.Store
 	eventLog nodes.EventLog
@@ -112,8 +113,9 @@ func build(t testing.TB, change ...func(*set)) *rig {
 		},
 	}, ec2.Options)}, ec2Config)
 	g.must(err)
-	cluster, err := kube.New(&rest.Config{Host: g.serve(toKubernetes, g.kube)}, kube.Options{Clock: g.Clock(), Page: s.page})
+	cluster, err := kube.New(&rest.Config{Host: g.serve(toKubernetes, g.kube)}, kube.Options{Clock: g.Clock(), Page: s.page, Buffers: s.policy.Signals == nodes.SignalsKubernetes})
 	g.must(err)
+	g.cluster = cluster
 	promConfig := prom.DefaultConfig()
 	promConfig.URL, promConfig.Clock, promConfig.Timeout = g.serve(toPrometheus, g.prom), g.Clock(), cmp.Or(s.wait, 5*time.Second)
 	var signals nodes.Signals = g.Client("metrics", nil)

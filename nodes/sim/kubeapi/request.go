@@ -45,7 +45,10 @@ func parse(r *http.Request) (*request, bool) {
 		return q, r.Method == http.MethodGet
 	}
 	p := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	rest, ofBuffers := bufferPath(q, p)
 	switch {
+	case ofBuffers:
+		p = rest
 	case len(p) > 2 && p[0] == "api" && p[1] == "v1":
 		p = p[2:]
 	case len(p) > 3 && p[0] == "apis" && p[2] == "v1":
@@ -63,7 +66,7 @@ func parse(r *http.Request) (*request, bool) {
 	if len(p) > 2 {
 		q.use.Subresource = p[2]
 	}
-	verbs := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete"}
+	verbs := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodPut: "update"}
 	q.use.Verb = verbs[r.Method]
 	if q.use.Verb == "get" && q.name == "" {
 		q.use.Verb = "list"
@@ -71,7 +74,7 @@ func parse(r *http.Request) (*request, bool) {
 			q.use.Verb = "watch"
 		}
 	}
-	return q, q.use.Verb != "" && slices.Contains(served, q.use)
+	return q, q.use.Verb != "" && (slices.Contains(served, q.use) || slices.Contains(servedWithBuffers, q.use))
 }
 
 // served is everything there is.

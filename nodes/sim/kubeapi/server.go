@@ -205,6 +205,9 @@ func reasonOf(status int) metav1.StatusReason {
 }
 
 func (s *Server) serve(k *sim.Kube, q *request) (runtime.Object, error) {
+	if o, is, err := serveBuffers(k, q); is {
+		return o, err
+	}
 	switch q.use {
 	case Use{"list", "", "nodes", ""}:
 		l := &corev1.NodeList{}
@@ -302,7 +305,7 @@ func (s *Server) review(q *request) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	use := Use{a.Verb, a.Group, a.Resource, a.Subresource}
-	r.Status.Allowed = slices.Contains(served, use) && !s.forbidden[use]
+	r.Status.Allowed = (slices.Contains(served, use) || slices.Contains(servedWithBuffers, use)) && !s.forbidden[use]
 	return r, nil
 }
 
@@ -324,6 +327,10 @@ func (s *Server) write(w http.ResponseWriter, q *request, status int, o runtime.
 	if q.use.Resource == "version" && status == http.StatusOK {
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		_ = json.NewEncoder(w).Encode(version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0+k3s1"}) // a client that has gone needs no answer
+		return
+	}
+	if d, ok := o.(document); ok {
+		writeDocument(w, status, d)
 		return
 	}
 	media := runtime.ContentTypeJSON
