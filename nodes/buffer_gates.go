@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // refill is what a scale-up for capacity buffers would launch.
@@ -87,11 +89,11 @@ func shortText(stand []Headroom) string {
 		case len(out) == mostCauses:
 			more++
 		default:
-			out = append(out, fmt.Sprintf("%d of %d pod(s) of capacity buffer %s have no room", h.Short(), h.Replicas, h.Buffer))
+			out = append(out, fmt.Sprintf("capacity buffer %s has no room for %d of its %d pods", h.Buffer, h.Short(), h.Replicas))
 		}
 	}
 	if more > 0 {
-		out = append(out, fmt.Sprintf("and %d more buffer(s)", more))
+		out = append(out, "and " + quantity.Of(more, "more buffer"))
 	}
 	return strings.Join(out, "; ")
 }

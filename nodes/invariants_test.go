@@ -519,7 +519,7 @@ func (j *judge) end() {
 	case r.LeaseOwner != "":
 		j.fail(atRest, "the lease is held by %s", r.LeaseOwner)
 	case s.OpenItems() > 0:
-		j.fail(atRest, "%d interruption(s) open", s.OpenItems())
+		j.fail(atRest, "%d interruptions open", s.OpenItems())
 	case f.Cordoned > 0 || f.StaleNodes > 0:
 		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.StaleNodes)
 	case f.Requested > 0 && !j.requestedLate():

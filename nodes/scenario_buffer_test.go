@@ -99,7 +99,7 @@ func TestCapacityBuffer(t *testing.T) {
 		if len(d) != 1 || d[0].Action != nodes.ScaleUp || d[0].Reason != nodes.ReasonHeadroom || d[0].Nodes != 2 {
 			t.Fatalf("decided %+v, want two nodes for the buffer", d)
 		}
-		if !strings.Contains(d[0].Detail, "3 of 3 pod(s) of capacity buffer default/web have no room") {
+		if !strings.Contains(d[0].Detail, "capacity buffer default/web has no room for 3 of its 3 pods") {
 			t.Errorf("the detail does not name the buffer: %s", d[0].Detail)
 		}
 		b.ticks(4)

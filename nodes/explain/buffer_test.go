@@ -26,7 +26,7 @@ func TestCapacityBuffersAreExplained(t *testing.T) {
 	snap := snapshot(t, all[0])
 	text := written(t, snap)
 	for _, want := range []string{
-		"SCALE_UP because of CAPACITY_BUFFER: 2 of 6 pod(s) of capacity buffer shop/web have no room",
+		"SCALE_UP because of CAPACITY_BUFFER: capacity buffer shop/web has no room for 2 of its 6 pods",
 		"The pods of a capacity buffer have no room, and no pod that waits needs a node.",
 		"shop/odd", "ignored: its provisioning strategy example.com/standby is not supported",
 		"shop/huge", "no node that can be launched would run its pods: ",
