@@ -30,7 +30,7 @@ func (i Impairment) And(other Impairment) Impairment {
 	case !other.Failed():
 		return i
 	}
-	return Impairment{Check: i.Check + ", " + other.Check, Since: firstOf(i.Since, other.Since)}
+	return Impairment{Check: i.Check + " and " + other.Check, Since: firstOf(i.Since, other.Since)}
 }
 
 // StatusReader reads what the cloud finds out about its instances by status checks of its own. It is optional: what it

@@ -26,12 +26,12 @@ func TestImpaired(t *testing.T) {
 		r := open(t, func(s *setup) { s.sim.Workers = []string{"a", "b", "a", "b"} })
 		r.w.Impair("i-002", "system", 0, time.Hour)
 		r.w.Impair("i-003", "instance", 0, time.Hour)
-		r.w.Impair("i-004", "system, instance", 0, time.Hour)
+		r.w.Impair("i-004", "system and instance", 0, time.Hour)
 		r.w.Advance(time.Second)
 		since := r.w.Clock().Now().Add(-time.Second).UTC().Truncate(time.Millisecond)
 		r.w.Advance(time.Hour / 2)
 		got, err := r.cloud.Impaired(t.Context(), workersOf(4))
-		want := map[string]nodes.Impairment{"i-002": {Check: "system", Since: since}, "i-003": {Check: "instance", Since: since}, "i-004": {Check: "system, instance", Since: since}}
+		want := map[string]nodes.Impairment{"i-002": {Check: "system", Since: since}, "i-003": {Check: "instance", Since: since}, "i-004": {Check: "system and instance", Since: since}}
 		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
