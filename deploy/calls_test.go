@@ -177,7 +177,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.rec, err = nodes.New(nodes.Config{
-		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Pricer: p.cloud, Cluster: p.kube, Store: p.db.Store(), EventLog: p.db.EventLog(),
+		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Statuses: p.cloud, Pricer: p.cloud, Cluster: p.kube, Store: p.db.Store(), EventLog: p.db.EventLog(),
 		Clock: p.w.Clock(), Template: ec.Template(),
 	})
 	if err != nil {

@@ -93,7 +93,7 @@ func shortText(stand []Headroom) string {
 		}
 	}
 	if more > 0 {
-		out = append(out, "and " + quantity.Of(more, "more buffer"))
+		out = append(out, "and "+quantity.Of(more, "more buffer"))
 	}
 	return strings.Join(out, "; ")
 }

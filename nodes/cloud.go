@@ -69,6 +69,7 @@ type Instance struct {
 	TemplateHash string        `json:"templateHash,omitempty"` // tag that says by what it was launched; "" if Muster gave none
 	ControlPlane bool          `json:"controlPlane,omitempty"` // a K3s server, never touched
 	Foreign      bool          `json:"foreign,omitempty"`      // without this cluster's tag; only Lookup returns such
+	Impairment   Impairment    `json:"impairment,omitzero"`    // by a StatusReader; a Cloud leaves it out
 }
 
 // Alive reports whether the instance counts: pending or running.

@@ -21,9 +21,11 @@ type Config struct {
 	WorkerPlane WorkerPlane // nil: the nodes carry no workers that want to know
 	// EvictionRequester asks pods through the cluster, before WorkerPlane is asked; nil: the cluster can't.
 	EvictionRequester EvictionRequester
-	Reporter          Reporter // nil: decisions are in the event log alone
-	Clock             Clock    // nil: SystemClock
-	Template          Template // what new instances boot from
+	// Statuses reads status checks of instances; nil: none is repaired for a failed one.
+	Statuses StatusReader
+	Reporter Reporter // nil: decisions are in the event log alone
+	Clock    Clock    // nil: SystemClock
+	Template Template // what new instances boot from
 	// Templates is that of each pool, by its name; unused without pools.
 	Templates map[string]Template
 	Sizer     Sizer         // nil: PodsPerNode; required by SizingFit

@@ -111,7 +111,10 @@ func (in inputs) unhealthyText() string {
 	var out []string
 	for _, u := range in.unhealthy[:min(len(in.unhealthy), mostCauses)] {
 		state := "has not been Ready"
-		if u.DiskFull {
+		switch u.defect() {
+		case impaired:
+			state = "has failed its " + u.FailedCheck + " status check"
+		case diskFull:
 			state = "has been under disk pressure"
 		}
 		out = append(out, fmt.Sprintf("%s %s for %s (%s)", u.InstanceID, state, text(in.age(u.SinceEpoch)), u.Why))

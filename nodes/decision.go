@@ -69,7 +69,7 @@ type Decision struct {
 	Passed   []Passed `json:"passed,omitempty"` // workers not chosen for removal
 	// Cancel are the open scale-downs whose nodes are needed again.
 	Cancel []string `json:"cancel,omitempty"`
-	// Unhealthy are the workers that are not Ready or whose disks are full. They are removed by the sweep, whatever the decision.
+	// Unhealthy are the workers that are not Ready, or whose instances or disks are not well. They are removed by the sweep, whatever the decision.
 	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
 	// Headroom is how each capacity buffer stands.
 	Headroom []Headroom `json:"headroom,omitempty"`

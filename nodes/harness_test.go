@@ -72,6 +72,7 @@ type ports struct {
 	nodes.EventLog
 	nodes.WorkerPlane
 	nodes.EvictionRequester
+	nodes.StatusReader
 }
 
 // variant breaks something between the reconciler and the simulator.
@@ -236,7 +237,7 @@ func (pr *process) stop() {
 
 func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	c := p.stage.Client(pr.actor, pr)
-	ports := ports{c, c, c, c, c, c, c}
+	ports := ports{c, c, c, c, c, c, c, c}
 	if p.broken != nil {
 		ports = p.broken(p.stage, ports)
 	}
@@ -248,6 +249,9 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID, Appraiser: p.stage.sc.appraiser}
 	if p.stage.sc.priced {
 		config.Pricer = c
+	}
+	if p.stage.sc.statuses {
+		config.Statuses = ports.StatusReader
 	}
 	if p.stage.sc.responders {
 		config.EvictionRequester = ports.EvictionRequester

@@ -39,7 +39,7 @@ const (
 	poolKept       = "a pool's limit passed only by open replacements"
 	poolsOwn       = "an instance boots from its pool's template"
 	budgetKept     = "no more workers consolidated or replaced within an hour than CONSOLIDATE_PER_HOUR"
-	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC or DISK_PRESSURE_TIMEOUT_SEC, and not while many are not Ready"
+	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, IMPAIRED_TIMEOUT_SEC or DISK_PRESSURE_TIMEOUT_SEC, and not while many are like it"
 )
 
 // cordon is when a node was cordoned, and how many leases had run out before.
@@ -77,6 +77,8 @@ type judge struct {
 	items      map[string]*sim.Entry // the last write of each item
 	full       map[string]time.Time  // whose disk is full, since when
 	free       map[string]time.Time  // and whose no longer is
+	impaired   map[string]time.Time  // whose instance fails a status check, since when
+	well       map[string]time.Time  // and whose no longer does
 	merged     []time.Time           // workers whose removal a consolidation or drift began; in its scenarios the cluster is never idle
 	givenUp    map[string]bool       // marked because they were not Ready
 }
@@ -84,7 +86,7 @@ type judge struct {
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
 		ready: map[string]bool{}, changed: map[string]time.Time{}, taken: map[string]time.Time{}, cordoned: map[string]cordon{}, warned: map[string]bool{},
-		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, items: map[string]*sim.Entry{}, full: map[string]time.Time{}, free: map[string]time.Time{}, givenUp: map[string]bool{}}
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, items: map[string]*sim.Entry{}, full: map[string]time.Time{}, free: map[string]time.Time{}, impaired: map[string]time.Time{}, well: map[string]time.Time{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
 		j.entry(&ledger[i])
@@ -126,6 +128,11 @@ func (j *judge) entry(e *sim.Entry) {
 	case sim.DiskFree:
 		delete(j.full, e.Instance)
 		j.free[e.Instance] = e.At
+	case sim.Impaired:
+		j.impaired[e.Instance] = e.At
+	case sim.Unimpaired:
+		delete(j.impaired, e.Instance)
+		j.well[e.Instance] = e.At
 	case sim.Cordoned:
 		if _, ok := j.cordoned[e.Instance+e.Detail]; !ok {
 			j.cordoned[e.Instance+e.Detail] = cordon{e.At, j.ranOut}
@@ -410,7 +417,10 @@ func (j *judge) marks(e *sim.Entry) {
 	}
 	for _, m := range e.After.Removals {
 		if old, _ := e.Before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
-			j.mark(m.InstanceID, e, m.DiskFull)
+			j.mark(m.InstanceID, e, m.DiskFull || m.Impaired)
+			if m.Impaired {
+				j.impairment(m.InstanceID, e)
+			}
 			if m.DiskFull {
 				j.fullDisk(m.InstanceID, e)
 			}
@@ -426,6 +436,25 @@ func (j *judge) fullDisk(id string, e *sim.Entry) {
 	at, full := j.full[id]
 	if !full && !j.unseen(e, j.free[id]) || full && e.At.Sub(at) < j.s.policy.DiskPressureFor {
 		j.fail(longNotReady, "%s was marked; its disk is full %t, since %s", id, full, at)
+	}
+}
+
+// impairment judges the mark of a worker because of a status check of its instance, beside what changed too short a time ago to be seen.
+// Where its node is not Ready it was not drained.
+func (j *judge) impairment(id string, e *sim.Entry) {
+	at, failed := j.impaired[id]
+	if !failed && !j.unseen(e, j.well[id]) || failed && e.At.Sub(at) < j.s.policy.ImpairedFor {
+		j.fail(longNotReady, "%s was marked; its instance fails a status check %t, since %s", id, failed, at)
+	}
+	j.givenUp[id] = !j.ready[id]
+	failing := 0
+	for other, since := range j.impaired {
+		if !j.gone[other] && !j.elsewhere(other, e) && e.At.Sub(since) > time.Minute+slack {
+			failing++
+		}
+	}
+	if failing > 1 && 3*failing >= e.Facts.AliveAll {
+		j.fail(longNotReady, "%s was marked while %d of %d instances failed a status check", id, failing, e.Facts.AliveAll)
 	}
 }
 
@@ -463,18 +492,18 @@ func (j *judge) elsewhere(id string, e *sim.Entry) bool {
 }
 
 // mark judges the cluster at the moment of a mark, beside what was lost from outside too short a time ago to be seen.
-// A worker whose disk is full takes no pods, so it may go as the last of its zone, and at MAX_WORKERS, where nothing can be launched beside
+// A worker whose disk is full or whose instance fails a status check can't be kept, so it may go as the last of its zone, and at MAX_WORKERS, where nothing can be launched beside
 // it, below MIN_WORKERS.
-func (j *judge) mark(id string, e *sim.Entry, diskFull bool) {
+func (j *judge) mark(id string, e *sim.Entry, unwell bool) {
 	f := e.Facts
 	j.marked[id] = true
 	if f.ReadySince.IsZero() || !f.Alive || e.At.Sub(j.lastOut) < slack && !j.lastOut.IsZero() {
 		return
 	}
-	if f.Available < j.s.policy.MinWorkers && (!diskFull || f.AliveAll < j.s.policy.MaxWorkers) {
+	if f.Available < j.s.policy.MinWorkers && (!unwell || f.AliveAll < j.s.policy.MaxWorkers) {
 		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
 	}
-	if !diskFull && f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
+	if !unwell && f.InZone == 0 && f.Elsewhere > 0 && !j.s.policy.EmptyZones {
 		j.fail(zoneKept, "%s was marked as the last of its zone", id)
 	}
 }

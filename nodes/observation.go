@@ -14,8 +14,10 @@ type Observation struct {
 	Fleet      []Worker `json:"fleet,omitempty"`
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
-	Faults     []Fault  `json:"faults,omitempty"`   // of workers; for people, no decision depends on them
-	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
+	// StatusesWhy is why the status checks of the instances are unknown; Fleet then shows none that fails.
+	StatusesWhy string  `json:"statusesWhy,omitempty"`
+	Faults      []Fault `json:"faults,omitempty"`  // of workers; for people, no decision depends on them
+	Pending     []Pod   `json:"pending,omitempty"` // unschedulable pods
 	// Buffers are the capacity buffers, and BuffersWhy why they could not be read.
 	Buffers    []Buffer `json:"buffers,omitempty"`
 	BuffersWhy string   `json:"buffersWhy,omitempty"`

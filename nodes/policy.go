@@ -81,6 +81,7 @@ type Policy struct {
 	JoinTimeout     time.Duration // launched nodes must be Ready within this
 	NotReadyFor     time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
 	DiskPressureFor time.Duration // a worker whose disk has been full for this long is drained and removed; 0: never
+	ImpairedFor     time.Duration // a worker whose instance has failed a status check for this long is drained and removed; 0: never, and none is read
 	DrainTimeout    time.Duration // hard limit of one node's drain, across ticks
 	ScaleDownStuck  time.Duration // a scale-down older than this is cleared
 
@@ -182,6 +183,8 @@ func (p Policy) problems() []setting.Problem {
 	check(p.ExpireAfter == 0 || p.ExpireAfter >= time.Hour, "EXPIRE_AFTER_SEC", seconds(p.ExpireAfter), "use 3600 or more, or 0 to keep workers of any age")
 	check(p.DiskPressureFor == 0 || p.DiskPressureFor >= time.Minute, "DISK_PRESSURE_TIMEOUT_SEC", seconds(p.DiskPressureFor),
 		"use 60 or more, or 0 to keep workers under disk pressure")
+	check(p.ImpairedFor == 0 || p.ImpairedFor >= time.Minute, "IMPAIRED_TIMEOUT_SEC", seconds(p.ImpairedFor),
+		"use 60 or more seconds, or 0 to keep workers whose instances fail a status check")
 	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
 		"use 60 or more seconds, so that a reboot or a moment without the network costs no worker, or 0 to keep every worker that is not Ready")
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
@@ -295,6 +298,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
 	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
 	setting.New("DISK_PRESSURE_TIMEOUT_SEC", "1800", "a worker that has been under disk pressure for this long is drained and removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.DiskPressureFor })),
+	setting.New("IMPAIRED_TIMEOUT_SEC", "600", "a worker whose instance has failed a status check of EC2 for this long is drained and removed; 0: never, and none is read", setting.Seconds(func(p *Policy) *time.Duration { return &p.ImpairedFor })),
 	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
 	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
 	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),

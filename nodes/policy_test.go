@@ -28,7 +28,7 @@ func TestDefaultPolicyIsTheDocumentedOne(t *testing.T) {
 		{"IDLE_DOWN_SEC", p.IdleDownFor, 600 * time.Second},
 		{"COOLDOWN_UP_SEC", p.CooldownUp, 300 * time.Second}, {"COOLDOWN_DOWN_SEC", p.CooldownDown, 600 * time.Second},
 		{"MIN_WORKERS", p.MinWorkers, 2}, {"MAX_WORKERS", p.MaxWorkers, 10},
-		{"MAX_BATCH_UP", p.MaxBatchUp, 5}, {"MAX_BATCH_DOWN", p.MaxBatchDown, 1}, {"MAX_ACTIONS", p.MaxActions, 10}, {"CONSOLIDATION", p.Consolidation, ConsolidationOff}, {"CONSOLIDATE_PER_HOUR", p.ConsolidatePerHour, 6}, {"CONSOLIDATE_WINDOWS", p.ConsolidateWindows.String(), ""}, {"DRIFT", p.Drift, false}, {"EXPIRE_AFTER_SEC", p.ExpireAfter, time.Duration(0)}, {"DISK_PRESSURE_TIMEOUT_SEC", p.DiskPressureFor, 1800 * time.Second}, {"PODS_PER_NODE", p.PodsPerNode, 10},
+		{"MAX_BATCH_UP", p.MaxBatchUp, 5}, {"MAX_BATCH_DOWN", p.MaxBatchDown, 1}, {"MAX_ACTIONS", p.MaxActions, 10}, {"CONSOLIDATION", p.Consolidation, ConsolidationOff}, {"CONSOLIDATE_PER_HOUR", p.ConsolidatePerHour, 6}, {"CONSOLIDATE_WINDOWS", p.ConsolidateWindows.String(), ""}, {"DRIFT", p.Drift, false}, {"EXPIRE_AFTER_SEC", p.ExpireAfter, time.Duration(0)}, {"DISK_PRESSURE_TIMEOUT_SEC", p.DiskPressureFor, 1800 * time.Second}, {"IMPAIRED_TIMEOUT_SEC", p.ImpairedFor, 600 * time.Second}, {"PODS_PER_NODE", p.PodsPerNode, 10},
 		{"JOIN_TIMEOUT_SEC", p.JoinTimeout, 600 * time.Second}, {"NOT_READY_TIMEOUT_SEC", p.NotReadyFor, 600 * time.Second}, {"DRAIN_TIMEOUT_SEC", p.DrainTimeout, 300 * time.Second},
 		{"SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck, 900 * time.Second},
 		{"NODE_MAX_PODS", p.NodeMaxPods, 110}, {"SCALE_UP_TRIGGER", p.Trigger, TriggerAny}, {"SIZING", p.Sizing, SizingPodsPerNode}, {"SIGNALS", p.Signals, SignalsPrometheus},
@@ -43,7 +43,7 @@ func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
 	got, err := PolicyFromEnv(env(map[string]string{
 		"CLUSTER": "blue", "SIGNALS": "prometheus", "CPU_UP": "0.8", "CPU_DOWN": " 0.2 ", "CPU_UP_SEC": "60", "PENDING_UP_SEC": "61", "IDLE_DOWN_SEC": "62",
 		"COOLDOWN_UP_SEC": "0", "COOLDOWN_DOWN_SEC": "64", "MIN_WORKERS": "0", "MAX_WORKERS": "4", "MAX_BATCH_UP": "3",
-		"MAX_BATCH_DOWN": "2", "MAX_ACTIONS": "6", "CONSOLIDATION": "replace", "CONSOLIDATE_PER_HOUR": "3", "CONSOLIDATE_WINDOWS": "Mon-Fri 22:00-06:00", "DRIFT": "true", "EXPIRE_AFTER_SEC": "3600", "PODS_PER_NODE": "7", "JOIN_TIMEOUT_SEC": "65", "NOT_READY_TIMEOUT_SEC": "67", "DISK_PRESSURE_TIMEOUT_SEC": "68", "DRAIN_TIMEOUT_SEC": "66",
+		"MAX_BATCH_DOWN": "2", "MAX_ACTIONS": "6", "CONSOLIDATION": "replace", "CONSOLIDATE_PER_HOUR": "3", "CONSOLIDATE_WINDOWS": "Mon-Fri 22:00-06:00", "DRIFT": "true", "EXPIRE_AFTER_SEC": "3600", "PODS_PER_NODE": "7", "JOIN_TIMEOUT_SEC": "65", "NOT_READY_TIMEOUT_SEC": "67", "DISK_PRESSURE_TIMEOUT_SEC": "68", "IMPAIRED_TIMEOUT_SEC": "69", "DRAIN_TIMEOUT_SEC": "66",
 		"SCALE_DOWN_STUCK_SEC": "133", "SCALE_UP_TRIGGER": "all", "SIZING": "fit", "PENDING_SOURCE": "phase",
 		"INSTANCE_TYPES": "a, b,", "SPOT": "false", "STATE_TABLE": "s", "LOGS_TABLE": "l",
 		"INSTANCE_TABLE": "types.csv", "NODE_MAX_PODS": "58", "NODE_LABELS": "pool=batch, team=", "NODE_TAINTS": "batch=true:NoSchedule,slow:NoExecute",
@@ -53,7 +53,7 @@ func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
 	}
 	want := Policy{Cluster: "blue", CPUUp: 0.8, CPUDown: 0.2, CPUUpFor: 60 * time.Second, PendingUpFor: 61 * time.Second,
 		IdleDownFor: 62 * time.Second, CooldownDown: 64 * time.Second, MaxWorkers: 4, MaxBatchUp: 3, MaxBatchDown: 2, MaxActions: 6, Consolidation: ConsolidationReplace, ConsolidatePerHour: 3, ConsolidateWindows: Windows{{time.Monday, time.Friday, 22 * 60, 6 * 60}}, Drift: true, ExpireAfter: time.Hour, PodsPerNode: 7,
-		JoinTimeout: 65 * time.Second, NotReadyFor: 67 * time.Second, DiskPressureFor: 68 * time.Second, DrainTimeout: 66 * time.Second, ScaleDownStuck: 133 * time.Second, Signals: SignalsPrometheus, Trigger: TriggerAll,
+		JoinTimeout: 65 * time.Second, NotReadyFor: 67 * time.Second, DiskPressureFor: 68 * time.Second, ImpairedFor: 69 * time.Second, DrainTimeout: 66 * time.Second, ScaleDownStuck: 133 * time.Second, Signals: SignalsPrometheus, Trigger: TriggerAll,
 		Sizing: SizingFit, Pending: PendingPhase, InstanceTypes: []string{"a", "b"}, StateTable: "s", LogsTable: "l",
 		InstanceTable: "types.csv", NodeMaxPods: 58, NodeLabels: map[string]string{"pool": "batch", "team": ""},
 		NodeTaints: []Taint{{Key: "batch", Value: "true", Effect: "NoSchedule"}, {Key: "slow", Effect: "NoExecute"}}}
@@ -65,7 +65,7 @@ func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
 func TestEverySettingWrongAtOnceIsOneMessageThatListsAll(t *testing.T) {
 	_, err := PolicyFromEnv(env(map[string]string{
 		"CPU_UP": "70%", "CPU_DOWN": "NaN", "CPU_UP_SEC": "-1", "PENDING_UP_SEC": "3m", "IDLE_DOWN_SEC": "0", "COOLDOWN_UP_SEC": "-5",
-		"COOLDOWN_DOWN_SEC": "x", "MIN_WORKERS": "20", "MAX_WORKERS": "10", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "-1", "MAX_ACTIONS": "0", "CONSOLIDATION": "on", "CONSOLIDATE_PER_HOUR": "-1", "CONSOLIDATE_WINDOWS": "at night", "DRIFT": "maybe", "EXPIRE_AFTER_SEC": "5", "DISK_PRESSURE_TIMEOUT_SEC": "5",
+		"COOLDOWN_DOWN_SEC": "x", "MIN_WORKERS": "20", "MAX_WORKERS": "10", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "-1", "MAX_ACTIONS": "0", "CONSOLIDATION": "on", "CONSOLIDATE_PER_HOUR": "-1", "CONSOLIDATE_WINDOWS": "at night", "DRIFT": "maybe", "EXPIRE_AFTER_SEC": "5", "DISK_PRESSURE_TIMEOUT_SEC": "5", "IMPAIRED_TIMEOUT_SEC": "5",
 		"PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "", "NOT_READY_TIMEOUT_SEC": "30", "DRAIN_TIMEOUT_SEC": "0", "SCALE_DOWN_STUCK_SEC": "0", "SIGNALS": "both", "SCALE_UP_TRIGGER": "both",
 		"SIZING": "guess", "PENDING_SOURCE": "some", "INSTANCE_TYPES": " , ", "SPOT": "perhaps", "EMPTY_ZONES": "some", "STATE_TABLE": "s",
 		"NODE_MAX_PODS": "0", "NODE_LABELS": "batch", "NODE_TAINTS": "batch=true:Never", "POOLS": "many",

@@ -181,7 +181,7 @@ func (f *racers) begin(a *actor, m *message, do func(context.Context, *nodes.Rec
 
 func (f *racers) reconciler(r *racer) *nodes.Reconciler {
 	c := f.Client(r.actor.name, r)
-	ports := ports{c, c, c, c, c, c, c}
+	ports := ports{c, c, c, c, c, c, c, c}
 	if f.broken != nil {
 		ports = f.broken(f.stage, ports)
 	}

@@ -116,11 +116,23 @@ type Removal struct {
 	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain; 0: none needed
 	NotReady     bool           `json:"notReady,omitempty"`          // its node is not Ready, so it is cordoned and not drained
 	DiskFull     bool           `json:"diskFull,omitempty"`          // its node is under disk pressure, and drained like any other
+	Impaired     bool           `json:"impaired,omitempty"`          // its instance fails a status check; drained while its node is Ready
 	Reason       string         `json:"reason,omitempty"`
 }
 
-// repairs reports whether a removal is a repair: of a worker that is not Ready or whose disk is full.
-func (m Removal) repairs() bool { return m.NotReady || m.DiskFull }
+// repairs reports whether a removal is a repair: of a worker that is not Ready, or whose instance or disk is not well.
+func (m Removal) repairs() bool { return m.NotReady || m.DiskFull || m.Impaired }
+
+// defect is what a repair is for.
+func (m Removal) defect() defect {
+	switch {
+	case m.Impaired:
+		return impaired
+	case m.DiskFull:
+		return diskFull
+	}
+	return notReady
+}
 
 // claim is the name under which a removal cordons its node.
 func (m Removal) claim() string {

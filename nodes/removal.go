@@ -3,13 +3,14 @@ package nodes
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/internal/quantity"
 )
 
 // removals continues the removals that no open scale-down works on: of instances that never joined, of
-// workers that are not Ready or whose disks are full, and of what a scale-down marked before it failed. A crash may come between any
+// workers that are not Ready or whose instances or disks are not well, and of what a scale-down marked before it failed. A crash may come between any
 // two steps of a removal, so their order matters:
 //
 //  1. StartDrain writes the removal down before its node is cordoned. A cordon without a removal behind it is
@@ -86,15 +87,10 @@ func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
 func (m removals) readyToEnd(ctx context.Context, r *Removal) (bool, error) {
 	marked := r.Phase == PhaseTerminating
 	switch {
-	case r.DiskFull && !marked:
-		if ready, err := m.prepareFull(ctx, *r); err != nil || !ready {
-			return false, err
-		}
-		return m.mark(ctx, *r)
-	case r.NotReady && marked:
+	case marked && (r.NotReady || r.Impaired):
 		return m.drainRecovered(ctx, *r)
-	case r.NotReady:
-		if ready, err := m.prepareNotReady(ctx, *r); err != nil || !ready {
+	case r.repairs() && !marked:
+		if ready, err := m.prepareRepair(ctx, *r); err != nil || !ready {
 			return false, err
 		}
 		return m.mark(ctx, *r)
@@ -175,13 +171,38 @@ func (m removals) stillNotReady(ctx context.Context, r Removal) (bool, error) {
 	return true, nil
 }
 
-// prepareNotReady cordons a worker that is not Ready and asks the workers on it for their work; true means
-// that the instance may end. A worker that has become Ready is kept, and so is one of many that are not
-// Ready.
-func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) {
-	if ok, err := m.stillUnhealthy(ctx, r); err != nil || !ok {
+// prepareRepair takes a worker that is to be repaired out of service; true means that the instance may end. A worker that has become
+// well is kept, and so is one of many that are not.
+//
+// A node that is Ready is drained, and one that is not is only cordoned. An impaired instance may go from one to the other at any time:
+//
+//  1. Its node stops being Ready during the drain. The pods that are left can't end in order, and the next turn, which finds it so,
+//     waits for none.
+//  2. Its node becomes Ready after it was only cordoned. Its pods run, so it must not be marked: the next turn drains it.
+func (m removals) prepareRepair(ctx context.Context, r Removal) (bool, error) {
+	before, ok, err := m.stillUnhealthy(ctx, r)
+	if err != nil || !ok {
 		return false, err
 	}
+	if before.Ready {
+		ok, err = m.drainUnhealthy(ctx, r)
+	} else {
+		ok, err = m.cordonNotReady(ctx, r)
+	}
+	if err != nil || !ok {
+		return false, err
+	}
+	// The drain or the cordon took its time, and a pod can have been scheduled before the cordon. Look again before
+	// the mark, which is final.
+	after, ok, err := m.stillUnhealthy(ctx, r)
+	if err != nil || !ok {
+		return false, err
+	}
+	return before.Ready || !after.Ready, nil
+}
+
+// cordonNotReady cordons a node that is not Ready and asks the workers on it for their work.
+func (m removals) cordonNotReady(ctx context.Context, r Removal) (bool, error) {
 	if err := m.drainer.cordon(ctx, r.Node, r.claim()); err != nil {
 		return false, err
 	}
@@ -190,65 +211,69 @@ func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) 
 		m.log.report(ctx, "drain.continues", r.InstanceID, "its workers are handing over")
 		return false, nil
 	}
-	// The cordon took its time, and a pod can have been scheduled before it. Look again before the mark,
-	// which is final.
-	return m.stillUnhealthy(ctx, r)
+	return true, nil
 }
 
-// prepareFull drains a worker whose disk is full; true means that the instance may end. Its kubelet works, so its pods end in order, and
-// a disruption budget that holds one up keeps the worker for a while.
-func (m removals) prepareFull(ctx context.Context, r Removal) (bool, error) {
-	if ok, err := m.stillUnhealthy(ctx, r); err != nil || !ok {
-		return false, err
-	}
+// drainUnhealthy drains a worker whose kubelet works, so that its pods end in order. A disruption budget that holds one up keeps the
+// worker for a while.
+func (m removals) drainUnhealthy(ctx context.Context, r Removal) (bool, error) {
 	drained, failure, err := m.drainer.drain(ctx, r)
-	switch {
-	case err != nil:
-		return false, err
-	case failure != "":
+	if err == nil && failure != "" {
 		return false, m.giveBack(ctx, r, failure)
-	case !drained:
-		return false, nil
 	}
-	return m.stillUnhealthy(ctx, r) // the drain took its time, and the mark is final
+	return drained && err == nil, err
 }
 
-// stillUnhealthy reports whether a worker that is removed because it is not Ready or its disk is full still has to go, and gives
-// it back if not.
-func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
+// stillUnhealthy reports whether a worker that is repaired still has to go, and returns its node as it is then. It gives the worker back
+// if not.
+func (m removals) stillUnhealthy(ctx context.Context, r Removal) (Node, bool, error) {
 	s := m.surveyor.survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
-		return false, err // what can't be seen is not removed
+		return Node{}, false, err // what can't be seen is not removed
+	}
+	if !r.DiskFull {
+		m.surveyor.readStatuses(ctx, s)
+	}
+	if r.Impaired && s.statusErr != nil {
+		return Node{}, false, m.unseen(ctx, r)
 	}
 	w, _ := s.worker(r.InstanceID)
 	switch {
 	case w.Node == nil:
-		return false, m.giveBack(ctx, r, "its node is not there any more")
-	case !m.still(r, *w.Node): // it is or was well meanwhile
-		return false, m.giveBack(ctx, r, "")
+		return Node{}, false, m.giveBack(ctx, r, "its node is not there any more")
+	case !m.still(r, w): // it is or was well meanwhile
+		return Node{}, false, m.giveBack(ctx, r, "")
 	}
 	h, _ := newHealth(m.config.Policy, s.fleet(), m.state.record, m.now())
-	why := h.many(r.DiskFull)
-	if r.DiskFull && h.short() {
+	why := h.many(r.defect())
+	if r.defect().replacedFirst() && h.short() {
 		why = "MIN_WORKERS would not be there without it"
 	}
 	if why != "" {
 		m.log.report(ctx, "repair.held", r.InstanceID, "%s", why)
-		return false, m.giveBack(ctx, r, "")
+		return Node{}, false, m.giveBack(ctx, r, "")
 	}
-	return true, nil
+	return *w.Node, true, nil
 }
 
-// still reports whether a node is as it was when its repair began, and has been so for long enough.
-func (m removals) still(r Removal, n Node) bool {
-	if r.NotReady != !n.Ready || r.DiskFull && n.DiskFullSince.IsZero() {
-		return false
+// unseen deals with an impaired worker whose status checks can't be read: its removal waits, but its node does not stay cordoned
+// for longer than a drain may last.
+func (m removals) unseen(ctx context.Context, r Removal) error {
+	if m.now().Sub(time.Unix(r.DrainedSince, 0)) < m.config.Policy.DrainTimeout {
+		return nil // readStatuses has said why
 	}
-	limit := Unhealthy{DiskFull: r.DiskFull}.limit(m.config.Policy)
-	return m.now().Sub(n.unhealthySince(m.now())) >= limit
+	return m.giveBack(ctx, r, "its status checks can't be read")
 }
 
-// drainRecovered drains a marked worker that has become Ready again: its pods run, and the mark is final.
+// still reports whether a worker is as it was when its repair began, and has been so for long enough.
+func (m removals) still(r Removal, w Worker) bool {
+	now := m.now()
+	return slices.ContainsFunc(w.defects(now), func(l lasting) bool {
+		return l.defect == r.defect() && now.Sub(l.since) >= l.defect.limit(m.config.Policy)
+	})
+}
+
+// drainRecovered drains a marked worker that has become Ready again, or still is: its pods run, and the mark is final.
 func (m removals) drainRecovered(ctx context.Context, r Removal) (bool, error) {
 	w, _, err := m.look(ctx, r.InstanceID)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// repair removes workers that have not been Ready, or whose disk has been full, for too long.
+// repair removes workers that have for too long not been Ready, or had an instance that fails a status check or a full disk.
 type repair struct {
 	*run
 	removals removals
@@ -27,8 +27,16 @@ func (r repair) begin(ctx context.Context, s *survey) error {
 		if !u.Due || endedSince {
 			continue
 		}
-		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: !u.DiskFull, DiskFull: u.DiskFull, Phase: PhaseDraining, DrainedSince: r.now().Unix(),
-			Reason: fmt.Sprintf("%s since %s", u.what(), time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339))}
+		m := Removal{
+			InstanceID:   u.InstanceID,
+			Node:         u.Node,
+			NotReady:     u.defect() == notReady,
+			DiskFull:     u.DiskFull,
+			Impaired:     u.defect() == impaired,
+			Phase:        PhaseDraining,
+			DrainedSince: r.now().Unix(),
+			Reason:       fmt.Sprintf("%s since %s", u.what(), time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339)),
+		}
 		err := r.state.apply(ctx, StartDrain{Fence: r.state.fence, Removal: m})
 		if errors.Is(err, ErrPaused) { // since the survey
 			return nil

@@ -43,6 +43,50 @@ func TestAFullDiskCallsForANode(t *testing.T) {
 	}
 }
 
+// TestAnImpairedInstanceCallsForANode: at MIN_WORKERS a worker whose instance has failed a status check for too long counts no more, so
+// that another comes first.
+func TestAnImpairedInstanceCallsForANode(t *testing.T) {
+	s := newSet(t, "ab", func(c *nodes.Config) {
+		c.Policy.ImpairedFor, c.Statuses = 2*time.Minute, c.Cloud.(nodes.StatusReader)
+	})
+	s.AddPodOn(w1, one("stays"))
+	s.Impair(w1, "system", 30*time.Second, 100*time.Hour)
+	d := s.ticks(t, 3).Decision
+	if d.Action != nodes.ScaleUp || d.Reason != nodes.ReasonRepair || d.Nodes != 1 {
+		t.Errorf("decided %s %s %q, %d nodes; unhealthy %+v", d.Action, d.Reason, d.Detail, d.Nodes, d.Unhealthy)
+	}
+	s.ticks(t, 12)
+	if f := s.Fleet(); f.Available != 2 || s.Instance(w1).Alive() || s.count(sim.Evicted) != 1 || s.count(sim.Lost) != 0 {
+		t.Errorf("%+v, %d evicted, %d lost", f, s.count(sim.Evicted), s.count(sim.Lost))
+	}
+}
+
+// TestStatusChecksThatCannotBeRead: a tick says so and does all else that it would. What an earlier tick read is not taken for what is.
+func TestStatusChecksThatCannotBeRead(t *testing.T) {
+	s := newSet(t, "abab", func(c *nodes.Config) {
+		c.Policy.ImpairedFor, c.Statuses = 3*time.Minute, c.Cloud.(nodes.StatusReader)
+	})
+	s.Impair(w1, "instance", 30*time.Second, 100*time.Hour)
+	if d := s.ticks(t, 2).Decision; len(d.Unhealthy) != 1 || d.Unhealthy[0].FailedCheck != "instance" {
+		t.Fatalf("unhealthy %+v", d.Unhealthy)
+	}
+	s.Outage(sim.StatusesPart, 0, time.Hour)
+	s.AddPods(12, one("new"))
+	for range 10 {
+		s.Advance(time.Minute)
+		report, err := s.Tick(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "reading status checks") {
+			t.Fatalf("the tick's error is %v", err)
+		}
+		if d := report.Decision; d == nil || len(d.Unhealthy) > 0 {
+			t.Fatalf("decided %+v", d)
+		}
+	}
+	if n := s.count(sim.Launched); n == 0 || s.count(sim.Terminated) > 0 || !s.Instance(w1).Alive() {
+		t.Errorf("%d launched, %d terminated", n, s.count(sim.Terminated))
+	}
+}
+
 func TestUnhealthyWorkers(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -63,6 +107,10 @@ func TestUnhealthyWorkers(t *testing.T) {
 	full := func(id string, since time.Duration) nodes.Worker {
 		w := worker(id, 0)
 		w.Node.DiskFullSince = ago(since)
+		return w
+	}
+	impaired := func(w nodes.Worker, since time.Duration) nodes.Worker {
+		w.Instance.Impairment = nodes.Impairment{Check: "system", Since: ago(since)}
 		return w
 	}
 	long := 11 * time.Minute
@@ -93,6 +141,28 @@ func TestUnhealthyWorkers(t *testing.T) {
 		{name: "one disk full, another not Ready", fleet: fleet(4, full("i-1", time.Hour), worker("i-2", 2*long)), want: "i-1: removed now; i-2: removed after i-1", due: "i-1"},
 		{name: "a full disk while that is off", fleet: fleet(4, full("i-1", time.Hour)), want: "i-1: kept: DISK_PRESSURE_TIMEOUT_SEC is 0",
 			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.DiskPressureFor = 0 }},
+		{name: "impaired for long", fleet: fleet(4, impaired(worker("i-1", 0), long)), want: "i-1: removed now", due: "i-1"},
+		{name: "impaired not for long", fleet: fleet(4, impaired(worker("i-1", 0), 4*time.Minute)), want: "i-1: removed in 6m0s unless its system status check passes again"},
+		{name: "impaired, and none to spare", fleet: fleet(2, impaired(worker("i-1", 0), long)), want: "i-1: removed once another worker is there for it"},
+		{name: "impaired, none to spare, no room", fleet: fleet(2, impaired(worker("i-1", 0), long)), want: "i-1: removed now", due: "i-1",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.MaxWorkers = 2 }},
+		{name: "impaired since nobody knows when", fleet: fleet(4, func() nodes.Worker {
+			w := impaired(worker("i-1", 0), long)
+			w.Instance.Impairment.Since = time.Time{}
+			return w
+		}()), want: "i-1: removed in 10m0s unless"},
+		{name: "two of six impaired", fleet: fleet(6, impaired(worker("i-1", 0), long), impaired(worker("i-2", 0), long)), want: "i-1: kept: 2 of 6 workers are not Ready or fail a status check, probably because of"},
+		{name: "two of seven impaired", fleet: fleet(7, impaired(worker("i-1", 0), long), impaired(worker("i-2", 0), 2*long)), want: "i-2: removed now; i-1: removed after i-2", due: "i-2"},
+		{name: "one impaired and one not Ready of six", fleet: fleet(6, impaired(worker("i-1", 0), long), worker("i-2", long)), want: "i-1: kept: 2 of 6 workers are not Ready or fail"},
+		{name: "one impaired, one disk full", fleet: fleet(4, impaired(worker("i-1", 0), long), full("i-2", time.Hour)), want: "i-2: removed now; i-1: removed after i-2", due: "i-2"},
+		{name: "impaired and not Ready", fleet: fleet(4, impaired(worker("i-1", 5*time.Minute), long)), want: "i-1: removed now", due: "i-1"},
+		{name: "impaired and not Ready for long, and none to spare", fleet: fleet(2, impaired(worker("i-1", long), 2*long)), want: "i-1: removed now", due: "i-1"},
+		{name: "impaired while that is off", fleet: fleet(4, impaired(worker("i-1", 0), time.Hour)), want: "i-1: kept: IMPAIRED_TIMEOUT_SEC is 0",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.ImpairedFor = 0 }},
+		{name: "impaired while that is off, another not Ready", fleet: fleet(6, impaired(worker("i-1", 0), time.Hour), worker("i-2", long)), want: "i-1: kept: IMPAIRED_TIMEOUT_SEC is 0; i-2: removed now", due: "i-2",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.ImpairedFor = 0 }},
+		{name: "impaired and annotated", fleet: fleet(4, impaired(worker("i-1", 0), long)), want: "i-1: kept: annotated",
+			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) { o.Fleet[0].Node.Keep = true }},
 		{name: "annotated", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: annotated",
 			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) { o.Fleet[0].Node.Keep = true }},
 		{name: "given back a moment ago", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept for a while: its node",

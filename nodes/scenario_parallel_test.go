@@ -98,7 +98,7 @@ func parallelScenarios() []scenario {
 // everyScenario is every scenario with one action at a time, those of several actions, and the former again with
 // several allowed, tried at fewer calls.
 func everyScenario() []scenario {
-	single := slices.Concat(scenarios(), consolidationScenarios(), driftScenarios(), evictionRequestScenarios(), kubernetesSignalsScenarios())
+	single := slices.Concat(scenarios(), consolidationScenarios(), driftScenarios(), evictionRequestScenarios(), impairedScenarios(), kubernetesSignalsScenarios())
 	out := slices.Concat(single, parallelScenarios(), poolScenarios())
 	for _, sc := range single {
 		sc = several(sc)

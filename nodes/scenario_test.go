@@ -29,6 +29,7 @@ type scenario struct {
 	region    func(*sim.Options)
 	appraiser nodes.Appraiser
 	priced    bool // the cloud is asked for prices
+	statuses  bool // the cloud is asked for status checks
 	deaf      bool // workers can't be asked to hand over in time
 	// responders: the cluster has EvictionRequests.
 	responders bool

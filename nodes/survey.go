@@ -32,6 +32,7 @@ type survey struct {
 	openErr   error
 	view      View
 	viewErr   error
+	statusErr error // of the status checks, which are read only where a repair is judged
 
 	workers []Worker // instances with their nodes
 }
@@ -201,6 +202,7 @@ func (v surveyor) survey(ctx context.Context) *survey {
 
 // observe adds the metrics to a survey.
 func (v surveyor) observe(ctx context.Context, s *survey) Observation {
+	v.readStatuses(ctx, s)
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
 	o.Launched = s.launchedUnlisted()
 	if heedsBuffers(v.config.Policy, v.config.Sizer) {
@@ -211,6 +213,9 @@ func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 		o.FleetWhy = s.fleetErr().Error()
 	} else if v.config.Screener != nil && len(o.Pending)+len(o.Buffers) > 0 {
 		v.screen(ctx, &o)
+	}
+	if s.statusErr != nil {
+		o.StatusesWhy = s.statusErr.Error()
 	}
 	o.Faults = v.faults(ctx, s)
 	v.readMetrics(ctx, s, &o)

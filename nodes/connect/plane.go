@@ -70,7 +70,7 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 		}
 		p.Config.Signals = signals
 	}
-	p.Config.Cloud, p.Config.Cluster = cloud, cluster
+	p.Config.Cloud, p.Config.Statuses, p.Config.Cluster = cloud, cloud, cluster
 	if s.EC2.Prices == ec2.PricesAWS {
 		p.Config.Pricer = cloud
 	}

@@ -17,6 +17,9 @@ func watched(c nodes.Config, m *Metrics, happened func(nodes.Event)) nodes.Confi
 	if c.Cloud != nil {
 		c.Cloud = cloud{c.Cloud, m}
 	}
+	if c.Statuses != nil {
+		c.Statuses = statuses{c.Statuses, m}
+	}
 	if c.Cluster != nil {
 		c.Cluster = cluster{c.Cluster, m}
 	}
@@ -95,6 +98,15 @@ func (c cloud) Terminate(ctx context.Context, id string) error {
 
 func (c cloud) Diagnose(ctx context.Context, id string) (nodes.Diagnosis, error) {
 	return timed(c.m, "cloud.Diagnose", func() (nodes.Diagnosis, error) { return c.Cloud.Diagnose(ctx, id) })
+}
+
+type statuses struct {
+	nodes.StatusReader
+	m *Metrics
+}
+
+func (s statuses) Impaired(ctx context.Context, ids []string) (map[string]nodes.Impairment, error) {
+	return timed(s.m, "cloud.Impaired", func() (map[string]nodes.Impairment, error) { return s.StatusReader.Impaired(ctx, ids) })
 }
 
 type cluster struct {

@@ -29,6 +29,7 @@ func (c *Cloud) Check(ctx context.Context) []nodes.Check {
 		k.pool(pool, subnets)
 	}
 	k.prices(subnets)
+	k.statuses(workers)
 	k.onWorker(workers)
 	if len(c.c.Pools) == 0 {
 		k.join()
@@ -222,6 +223,22 @@ func (k *checker) launch(s nodes.Subnet) {
 		k.add(fmt.Sprintf("ec2:RunInstances %s in %s", m, s.ID), permitted(err),
 			"allow ec2:RunInstances, ec2:CreateTags on launch and iam:PassRole of the nodes' role for Muster's role", "would succeed, with tags and role")
 	}
+}
+
+// statuses reads the status checks of running workers.
+func (k *checker) statuses(workers []nodes.Instance) {
+	var ids []string
+	for _, w := range workers {
+		if w.State == nodes.StateRunning {
+			ids = append(ids, w.ID)
+		}
+	}
+	if len(ids) == 0 {
+		k.out = append(k.out, nodes.Check{Name: "ec2:DescribeInstanceStatus", OK: true, Detail: "not tried: no worker runs"})
+		return
+	}
+	found, err := k.Impaired(k.ctx, ids)
+	k.add("ec2:DescribeInstanceStatus", err, grant("ec2:DescribeInstanceStatus")+", or set IMPAIRED_TIMEOUT_SEC=0", "%d of %s fail a status check", len(found), quantity.Of(len(ids), "worker"))
 }
 
 // onWorker dry-runs what is done to a worker. Without one there is nothing to try it on: the permission depends on the worker's tag.

@@ -18,7 +18,7 @@ func TestCheckFindsNothingWrongWhereNothingIs(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if len(checks) != 13 {
+	if len(checks) != 14 {
 		t.Errorf("%d checks: %+v", len(checks), checks)
 	}
 	if r.launched() != 0 || len(entries(r.w, sim.Terminated)) != 0 {
@@ -30,6 +30,7 @@ func TestCheckNamesEveryMissingPermission(t *testing.T) {
 	for permission, check := range map[string]string{
 		"ec2:DescribeInstances": "ec2:DescribeInstances", "ec2:DescribeSubnets": "ec2:DescribeSubnets", "ec2:RunInstances": "ec2:RunInstances spot in subnet-a",
 		"ec2:TerminateInstances": "ec2:TerminateInstances", "ec2:GetConsoleOutput": "ec2:GetConsoleOutput", "ec2:DescribeImages": "image",
+		"ec2:DescribeInstanceStatus":         "ec2:DescribeInstanceStatus",
 		"ec2:DescribeLaunchTemplateVersions": "launch template", "ec2:DescribeInstanceTypes": "instance types", "sts:GetCallerIdentity": "AWS credentials",
 	} {
 		r := open(t, func(s *setup) { s.sim.Workers = []string{"a", "b"} })

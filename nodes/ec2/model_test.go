@@ -120,6 +120,9 @@ func everyCall(t *testing.T, r *region, p *recorder) {
 		if _, err := cloud.Workers(ctx); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := cloud.Impaired(ctx, []string{id}); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := cloud.Diagnose(ctx, id); err != nil {
 			t.Fatal(err)
 		}

@@ -33,16 +33,16 @@ func live(t *testing.T, wire bool, fault awsapi.Fault) ([]string, *region) {
 		r.api.Fault(fault)
 	}
 	c := r.w.Client("A", nil)
-	cloud := nodes.Cloud(c)
+	cloud, statuses := nodes.Cloud(c), nodes.StatusReader(c)
 	if wire {
-		cloud = r.cloud
+		cloud, statuses = r.cloud, r.cloud
 	}
 	p := policy()
 	p.CooldownUp, p.CooldownDown, p.PendingUpFor, p.IdleDownFor = time.Minute, time.Minute, time.Minute, 2*time.Minute
 	p.InstanceTypes = config().InstanceTypes
 	n := 0
 	rec, err := nodes.New(nodes.Config{
-		Policy: p, Signals: c, Cloud: cloud, Cluster: c, Store: c, EventLog: c, Clock: r.w.Clock(), Template: config().Template(),
+		Policy: p, Signals: c, Cloud: cloud, Statuses: statuses, Cluster: c, Store: c, EventLog: c, Clock: r.w.Clock(), Template: config().Template(),
 		NewID: func() string { n++; return fmt.Sprintf("id%d", n) },
 	})
 	if err != nil {

@@ -106,12 +106,15 @@ func (p *page) decision(s nodes.Snapshot) {
 		p.line("  prices: %s", prices.Text(s.Now))
 	}
 	if len(d.Unhealthy) > 0 {
-		p.title("Workers that are not Ready, or whose disks are full")
+		p.title("Workers that are not Ready, whose instances are impaired, or whose disks are full")
 		rows := make([][]cell, 0, len(d.Unhealthy))
 		for _, u := range d.Unhealthy {
 			rows = append(rows, []cell{c(u.InstanceID), c(u.Node.Name), c(time.Unix(u.SinceEpoch, 0).UTC().Format(time.DateTime)), c(u.Why)})
 		}
 		p.table("  ", []string{"INSTANCE", "NODE", "SINCE", "WHAT HAPPENS"}, rows)
+	}
+	if why := s.Observation.StatusesWhy; why != "" {
+		p.line("  status checks are not known: %s", why)
 	}
 	p.faults(s.Observation.Faults)
 	p.buffers(d.Headroom)

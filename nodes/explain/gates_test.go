@@ -43,6 +43,26 @@ func TestExpiryIsExplained(t *testing.T) {
 	}
 }
 
+// TestAnImpairedInstanceIsExplained: which check fails, since when, and when its worker is removed for it, or that none could be read.
+func TestAnImpairedInstanceIsExplained(t *testing.T) {
+	s := drifted()
+	s.Policy.Drift = false
+	s.Observation.Fleet[0].Instance.Impairment = nodes.Impairment{Check: "system", Since: s.Now.Add(-4 * time.Minute)}
+	s.Decision = nodes.Decide(s.Policy, s.Observation, s.Record, s.Now)
+	text := written(t, s)
+	for _, want := range []string{"whose instances are impaired", s.Observation.Fleet[0].Instance.ID, s.Now.Add(-4 * time.Minute).UTC().Format(time.DateTime), "removed in 6m0s unless its system status check passes again"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+
+	s.Observation.Fleet[0].Instance.Impairment, s.Observation.StatusesWhy = nodes.Impairment{}, "reading status checks: not permitted"
+	s.Decision = nodes.Decide(s.Policy, s.Observation, s.Record, s.Now)
+	if text := written(t, s); !strings.Contains(text, "status checks are not known: reading status checks: not permitted") {
+		t.Errorf("nothing says that status checks are unknown:\n%s", text)
+	}
+}
+
 // TestDiskPressureIsExplained: since when a disk is full, and when its worker is removed for it.
 func TestDiskPressureIsExplained(t *testing.T) {
 	s := drifted()

@@ -18,8 +18,8 @@ type Hook interface {
 	After(call string, err error) error
 }
 
-// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, EvictionRequester,
-// WorkerPlane, Store and EventLog.
+// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, StatusReader, Cluster,
+// EvictionRequester, WorkerPlane, Store and EventLog.
 type Client struct {
 	state *state
 	actor string
@@ -30,6 +30,7 @@ var (
 	_ nodes.Signals           = (*Client)(nil)
 	_ nodes.EvictionRequester = (*Client)(nil)
 	_ nodes.Cloud             = (*Client)(nil)
+	_ nodes.StatusReader      = (*Client)(nil)
 	_ nodes.Cluster           = (*Client)(nil)
 	_ nodes.Store             = (*Client)(nil)
 	_ nodes.EventLog          = (*Client)(nil)
@@ -127,6 +128,26 @@ func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
 		return nil
 	})
 	return out, err
+}
+
+// Impaired returns the failed status checks of running instances.
+func (c *Client) Impaired(ctx context.Context, ids []string) (map[string]nodes.Impairment, error) {
+	out := map[string]nodes.Impairment{}
+	err := c.do(ctx, CloudPart, "cloud.Impaired", func(context.Context) error {
+		if down, partial := c.state.outages.of(StatusesPart); down || partial {
+			return fmt.Errorf("cloud.Impaired: %w", ErrUnreachable)
+		}
+		for _, id := range ids {
+			if in := c.state.fleet.find(id); in != nil && in.State == nodes.StateRunning && in.impaired.Failed() {
+				out[id] = in.impaired
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // OnDemandPrices returns the prices of the types that are sold.

@@ -33,6 +33,8 @@ const (
 	Written            Kind = "written"             // a transition changed the record: Before and After
 	DiskFull           Kind = "disk-full"           // a node came under disk pressure
 	DiskFree           Kind = "disk-free"           // and no longer is
+	Impaired           Kind = "impaired"            // an instance fails a status check, which Detail names
+	Unimpaired         Kind = "unimpaired"          // and no longer does
 	WrittenItem        Kind = "written-item"        // a transition changed an interruption: Item
 	RefusedWrite       Kind = "refused-write"       // a transition's condition did not hold
 	Lost               Kind = "pods-lost"           // pods that ran on an instance when it ended

@@ -13,6 +13,7 @@ type instance struct {
 	goneAt    time.Time // when it began to end; zero while it lives
 	node      *node     // its Node object, while it exists
 	everReady bool
+	impaired  nodes.Impairment // by the cloud's status checks
 }
 
 func (i *instance) alive() bool { return i.Alive() }

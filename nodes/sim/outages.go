@@ -21,6 +21,7 @@ const (
 
 	TerminatePart Part = "terminate" // terminations alone, as when the permission for them is missing
 	RequestsPart  Part = "requests"  // requests for evictions alone, likewise
+	StatusesPart  Part = "statuses"  // the status checks of instances alone, likewise
 )
 
 // ErrUnreachable is what every call of a part returns during its outage.

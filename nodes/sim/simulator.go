@@ -150,6 +150,27 @@ func (w *Simulator) FillDisk(instanceID string, after, d time.Duration) {
 	w.time.after(after+d, set(false))
 }
 
+// Impair makes an instance fail a status check, "system" or "instance", from now+after for a while. Its node stays as it is.
+func (w *Simulator) Impair(instanceID, check string, after, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	set := func(impaired bool) func() {
+		return func() {
+			in := w.fleet.find(instanceID)
+			if in == nil || !in.alive() {
+				return
+			}
+			in.impaired = nodes.Impairment{}
+			if impaired {
+				in.impaired = nodes.Impairment{Check: check, Since: w.time.now}
+			}
+			w.ledger.record(Entry{Kind: map[bool]Kind{true: Impaired, false: Unimpaired}[impaired], Instance: instanceID, Detail: check})
+		}
+	}
+	w.time.after(after, set(true))
+	w.time.after(after+d, set(false))
+}
+
 // CordonByHand makes a node unschedulable as a person would, without a claim.
 func (w *Simulator) CordonByHand(instanceID string) {
 	w.mu.Lock()

@@ -129,7 +129,7 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	g.store, g.eventLog = s.store(g)
 
 	ids := 0
-	config := nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
+	config := nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Statuses: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
 		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }}
 	if len(s.policy.Pools) > 0 {
 		config.Templates = ec2Config.Templates()

@@ -17,7 +17,7 @@ import (
 // wrong has a value that can't be right for every setting of the plane and its adapters.
 var wrong = map[string]string{
 	"CPU_UP": "70", "CPU_DOWN": "low", "CPU_UP_SEC": "3m", "PENDING_UP_SEC": "0", "IDLE_DOWN_SEC": "-600", "COOLDOWN_UP_SEC": "-1", "COOLDOWN_DOWN_SEC": "x",
-	"MIN_WORKERS": "-2", "MAX_WORKERS": "0", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "none", "MAX_ACTIONS": "0", "CONSOLIDATION": "on", "CONSOLIDATE_PER_HOUR": "-1", "CONSOLIDATE_WINDOWS": "at night", "DRIFT": "maybe", "PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "0", "NOT_READY_TIMEOUT_SEC": "5", "DISK_PRESSURE_TIMEOUT_SEC": "long", "EXPIRE_AFTER_SEC": "60",
+	"MIN_WORKERS": "-2", "MAX_WORKERS": "0", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "none", "MAX_ACTIONS": "0", "CONSOLIDATION": "on", "CONSOLIDATE_PER_HOUR": "-1", "CONSOLIDATE_WINDOWS": "at night", "DRIFT": "maybe", "PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "0", "NOT_READY_TIMEOUT_SEC": "5", "DISK_PRESSURE_TIMEOUT_SEC": "long", "IMPAIRED_TIMEOUT_SEC": "59", "EXPIRE_AFTER_SEC": "60",
 	"DRAIN_TIMEOUT_SEC": "five", "SCALE_DOWN_STUCK_SEC": "0", "SIGNALS": "both", "SCALE_UP_TRIGGER": "both", "SIZING": "guess", "PENDING_SOURCE": "all", "INSTANCE_TYPES": ",",
 	"SPOT": "maybe", "PRICES": "guess", "EMPTY_ZONES": "some", "NODE_MAX_PODS": "0", "NODE_LABELS": "=,", "NODE_TAINTS": "x", "POOLS": "all", "LOGS_TABLE": "alone",
 

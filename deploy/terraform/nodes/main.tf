@@ -304,10 +304,16 @@ resource "aws_iam_policy" "node_plane_policy" {
 }
 
 resource "aws_iam_policy" "diagnose_policy" {
-  description = "What only a tick does, to find out why a worker does not join, and what one costs."
+  description = "What only a tick does, to find out why a worker does not join, whether one is well, and what one costs."
   policy = jsonencode({
     "Version" = "2012-10-17"
     "Statement" = [for s in [
+      {
+        "Sid"      = "ReadStatusChecks"
+        "Effect"   = "Allow"
+        "Action"   = "ec2:DescribeInstanceStatus"
+        "Resource" = "*"
+      },
       {
         "Sid"      = "ReadTheConsoleOfThisClustersWorkers"
         "Effect"   = "Allow"

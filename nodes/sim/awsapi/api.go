@@ -38,6 +38,7 @@ func actions(c *compute, k *keys, q *queues) map[string]func(*request) (any, err
 	return map[string]func(*request) (any, error){
 		"ec2:RunInstances":                   c.runInstances,
 		"ec2:DescribeInstances":              c.describeInstances,
+		"ec2:DescribeInstanceStatus":         c.describeInstanceStatus,
 		"ec2:TerminateInstances":             c.terminateInstances,
 		"ec2:RebootInstances":                c.rebootInstances,
 		"ec2:StopInstances":                  c.stopInstances,

@@ -63,6 +63,8 @@ func TestWrongRequestsGetTheErrorsThatTheServicesGive(t *testing.T) {
 		{"", "Action=DescribeInstances&MaxResults=3", 400, "InvalidParameterValue"},
 		{"", "Action=DescribeInstances&NextToken=x", 400, "InvalidNextToken"},
 		{"", "Action=DescribeInstances&InstanceId.1=i-001&InstanceId.2=i-fff", 400, "i-fff"},
+		{"", "Action=DescribeInstanceStatus&InstanceId.1=i-001&InstanceId.2=i-fff", 400, "i-fff"},
+		{"", "Action=DescribeInstanceStatus&InstanceId.1=i-001&MaxResults=5", 400, "InvalidParameterCombination"},
 		{"", "Action=TerminateInstances&InstanceId.1=i-fff", 400, "InvalidInstanceID.NotFound"},
 		{"", "Action=TerminateInstances&InstanceId.1=i-001&DryRun=true", 412, "DryRunOperation"},
 		{"", "Action=GetConsoleOutput&InstanceId=i-fff", 400, "InvalidInstanceID.NotFound"},

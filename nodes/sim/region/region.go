@@ -149,7 +149,7 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	}
 	r.store = store
 	r.closers = append(r.closers, store.Close)
-	c.Cloud, c.Cluster, c.Store, c.EventLog = cloud, cluster, store, store
+	c.Cloud, c.Statuses, c.Cluster, c.Store, c.EventLog = cloud, cloud, cluster, store, store
 	c.Template = template
 	return c, nil
 }

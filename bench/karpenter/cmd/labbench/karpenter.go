@@ -131,8 +131,12 @@ func (k *karpenter) start(ctx context.Context, l *lab.Lab, config *rest.Config, 
 		return err
 	}
 	k.claims = client.Resource(schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"})
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
 	env := []string{"KUBECONFIG=" + kubeconfig, "INSTANCE_TYPES_FILE_PATH=" + typesFile, "SYSTEM_NAMESPACE=kube-system", "DISABLE_LEADER_ELECTION=true",
-		"METRICS_PORT=0", "HEALTH_PROBE_PORT=0", "CPU_REQUESTS=2000",
+		"METRICS_PORT=0", fmt.Sprint("HEALTH_PROBE_PORT=", port), "CPU_REQUESTS=2000",
 		"BATCH_IDLE_DURATION=" + k.scene.short(batchIdle).String(), "BATCH_MAX_DURATION=" + k.scene.short(batchMax).String()}
 	if k.process, err = begin(k.binary, nil, env, filepath.Join(dir, "karpenter.log")); err != nil {
 		return err
@@ -140,6 +144,10 @@ func (k *karpenter) start(ctx context.Context, l *lab.Lab, config *rest.Config, 
 	following, stop := context.WithCancel(ctx)
 	k.stopped = stop
 	k.running.Go(func() { k.follow(following) })
+	if err := awaitReady(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", port), k.process.failed); err != nil {
+		_, stopErr := k.stop()
+		return errors.Join(err, stopErr)
+	}
 	return nil
 }
 

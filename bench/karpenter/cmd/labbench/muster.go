@@ -92,17 +92,28 @@ func (m *muster) start(ctx context.Context, l *lab.Lab, config *rest.Config, dir
 	if err != nil {
 		return err
 	}
-	m.process, err = begin(m.binary, []string{"run"}, m.settings(kubeconfig, dir), filepath.Join(dir, "muster.log"))
-	return err
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	if m.process, err = begin(m.binary, []string{"run"}, m.settings(kubeconfig, dir, address), filepath.Join(dir, "muster.log")); err != nil {
+		return err
+	}
+	if err := awaitReady(ctx, "http://"+address+"/readyz", m.process.failed); err != nil {
+		_, stopErr := m.stop()
+		return errors.Join(err, stopErr)
+	}
+	return nil
 }
 
-// settings are the environment of the daemon.
-func (m *muster) settings(kubeconfig, dir string) []string {
+// settings are the environment of the daemon, which serves its readiness at an address.
+func (m *muster) settings(kubeconfig, dir, address string) []string {
 	s := m.scene
 	seconds := func(d time.Duration) string { return fmt.Sprint(int(s.whole(d).Seconds())) }
 	// The budget is of an hour, and the run ends before one is over: it may spend what the window's hours would allow.
 	budget := max(int(perHour*s.window.Length().Hours()), 1)
-	return []string{"CLUSTER=local", "DIR=" + filepath.Join(dir, "daemon"), "KUBECONFIG=" + kubeconfig, "HTTP=off",
+	return []string{"CLUSTER=local", "DIR=" + filepath.Join(dir, "daemon"), "KUBECONFIG=" + kubeconfig, "HTTP=" + address,
 		"AWS_ENDPOINT_URL=" + m.region.AWSURL, "AWS_REGION=local", "AWS_ACCESS_KEY_ID=simulated", "AWS_SECRET_ACCESS_KEY=simulated",
 		"LAUNCH_TEMPLATE=lt-00000001", "LAUNCH_TEMPLATE_VERSION=1", "USER_DATA=template",
 		"SIGNALS=kubernetes", "SIZING=fit", "CONSOLIDATION=replace", fmt.Sprint("CONSOLIDATE_PER_HOUR=", budget), "SPOT=false", "EMPTY_ZONES=true",

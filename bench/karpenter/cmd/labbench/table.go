@@ -32,7 +32,7 @@ func (s scene) report(rows []result) string {
 		"Each has a ReplicaSet of its own, runs as long as it did when it was recorded, and starts over when it is evicted.", s.window.Length(), day(s.window.From), len(s.pods), s.out)
 	line("- **Beginning**: no node. Pods that are there when the window begins are created first; their waiting does not count.")
 	line("- **Types**: %s, On-Demand at the same prices, three zones, the same allocatable resources.", strings.Join(s.names(), ", "))
-	line("- **Start**: the trace begins when the autoscaler's process does, so the seconds of its start are minutes of the trace, and pods wait for them. Karpenter's takes longer.")
+	line("- **Start**: the trace begins when the autoscaler is ready: when Karpenter's `/readyz` answers that its caches are filled, and when Muster's answers that its first tick is over.")
 	line("- **Time** passes %v times as fast. Divided too, to whole seconds: a boot of %v; Karpenter's `consolidateAfter` %v and batches of %v to %v (to milliseconds); "+
 		"Muster's tick %v, IDLE_DOWN_SEC, COOLDOWN_DOWN_SEC and timeouts.", s.speed, bootTime, consolidateAfter, batchIdle, batchMax, tick)
 	line("- **Not divided**, so that it costs both more of the trace's time than in production: controllers and scheduler of Kubernetes; Karpenter's constants, " +
