@@ -136,7 +136,14 @@ func choose(in inputs, shared, repair, up, down, buffer, drift, consolidate verd
 		return up.decision(ScaleUp, ReasonTriggered)
 	case down.wanted:
 		return down.decision(ScaleDown, ReasonIdle)
-	case windows != "": // nothing asks for them now, but a reader should know
+	}
+	return nothingToDo(in, windows, buffer, drift)
+}
+
+// nothingToDo says what a reader should know while neither pods nor CPU ask for a change.
+func nothingToDo(in inputs, windows string, buffer, drift verdict) Decision {
+	switch {
+	case windows != "":
 		return Decision{Action: Noop, Reason: ReasonMetricsMissing, Detail: windows}
 	case buffer.wanted && buffer.blocker != "":
 		return buffer.noop()
