@@ -18,7 +18,7 @@ func TestBinary(t *testing.T) {
 			"defender/collect", "defender/replay", "defender/ingest", "defender/internal/cells", "defender/export", "defender/gem", "defender/hsms", "defender/secs",
 			"broker/access", "broker/survey", "setting",
 			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",
-			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/quantity", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics, linktest.YAML, linktest.Tables, []string{
 			"gonum.org/v1/gonum",                       // principal components

@@ -16,7 +16,7 @@ func TestBinary(t *testing.T) {
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"partition", "partition/event", "partition/report", "partition/role", "partition/state", "partition/plan", "partition/reserve", "partition/internal/record", "partition/internal/xxh64", "broker/access", "console", "setting",
 			"internal/command", "internal/command/nodes",
-			"internal/listen", "internal/misuse", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/quantity", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Metrics, linktest.PromQL, linktest.AWS, linktest.Kubernetes),
 		MaxMB:   38,

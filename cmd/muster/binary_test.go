@@ -26,7 +26,7 @@ func TestBinary(t *testing.T) {
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
 			"internal/lab", "internal/lab/instances", "internal/lab/machines", "internal/powercut",
-			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/quantity", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(
 			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,
