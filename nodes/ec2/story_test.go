@@ -70,12 +70,27 @@ func live(t *testing.T, wire bool, fault awsapi.Fault) ([]string, *region) {
 	r.w.RemovePods("load")
 	ticks(20)
 	var out []string
+	tokens := numbered{}
 	for _, e := range r.w.Ledger() {
 		if e.Kind != sim.Written && e.Kind != sim.WrittenItem { // the record is not the cloud's business, and has times in it
-			out = append(out, fmt.Sprint(e.Kind, " ", e.Instance, " ", e.Zone, " ", e.Request.Offering, " ", e.Request.Token, " ", e.Refusal))
+			out = append(out, fmt.Sprint(e.Kind, " ", e.Instance, " ", e.Zone, " ", e.Request.Offering, " ", tokens.name(e.Request.Token), " ", e.Refusal))
 		}
 	}
 	return out, r
+}
+
+// numbered gives client tokens numbers in the order in which they appear. A token comes from the second in which its
+// action begins, and that differs by as much as a diagnosis takes: one call directly, two requests over the wire.
+type numbered map[string]int
+
+func (n numbered) name(token string) string {
+	if token == "" {
+		return ""
+	}
+	if n[token] == 0 {
+		n[token] = len(n) + 1
+	}
+	return fmt.Sprint("token-", n[token])
 }
 
 func compare(t *testing.T, direct, wire []string) {

@@ -56,8 +56,8 @@ func TestTheRequestsOfATickDontGrowWithThePods(t *testing.T) {
 	if many != want {
 		t.Errorf("requests to EC2, Kubernetes, Prometheus and the store: %v for 300 pods, %v for 30,000, want %v", few, many, want)
 	}
-	if few[toAWS] != 1 || few[toKubernetes] != 3 || few[toPrometheus] != 11 {
-		t.Errorf("requests to EC2, Kubernetes and Prometheus: %v, want 1, 3 and 11", few[:3])
+	if few[toAWS] != 2 || few[toKubernetes] != 3 || few[toPrometheus] != 11 {
+		t.Errorf("requests to EC2, Kubernetes and Prometheus: %v, want 2, 3 and 11", few[:3])
 	}
 }
 
