@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -36,7 +37,7 @@ func (c *Cloud) impaired(ctx context.Context, ids []string, out map[string]nodes
 	for page := 1; ; page++ {
 		reply, err := c.api.EC2.DescribeInstanceStatus(ctx, in)
 		if err != nil {
-			return fmt.Errorf("describing the status of %d instance(s), page %d: %w", len(ids), page, explained(err))
+			return fmt.Errorf("describing the status of %s, page %d: %w", quantity.Of(len(ids), "instance"), page, explained(err))
 		}
 		for _, s := range reply.InstanceStatuses {
 			found := failure("system", s.SystemStatus).And(failure("instance", s.InstanceStatus))
