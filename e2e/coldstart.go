@@ -19,7 +19,7 @@ func (s coldStartRun) run(ctx context.Context) error {
 	for i := range s.Chambers {
 		s.Traffic.publish(i, true)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting() == 0 }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Ordered() == 0 }); err != nil {
 		return err
 	}
 	if err := s.expect(ctx, n); err != nil {

@@ -190,7 +190,7 @@ func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 	for i := range m.Chambers {
 		m.Traffic.publish(i, false)
 	}
-	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Waiting() < int64(m.o.Rate) }); err != nil {
+	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Ordered() == 0 }); err != nil {
 		return err
 	}
 	target := m.Traffic.published()

@@ -147,7 +147,7 @@ func (s reshardingRun) keepPressing(ctx context.Context, chambers []int, waiting
 		case <-t.C:
 		}
 		// No more than that, or everything ends with a long queue.
-		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting() > 0 {
+		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Ordered() > 0 {
 			continue
 		}
 		for _, ch := range chambers {

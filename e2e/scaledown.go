@@ -34,7 +34,7 @@ func (s scaleDownRun) run(ctx context.Context) error {
 	for i := range s.Chambers {
 		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Ordered() == 0 }); err != nil {
 		return err
 	}
 	s.forceOnMoves()

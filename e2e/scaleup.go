@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"
 	"github.com/muster-dev/muster/partition/report"
@@ -61,7 +60,7 @@ func (s scaleUpRun) stageAll(ctx context.Context, moving []int) error {
 	for i := range s.Chambers {
 		s.Traffic.stage(i)
 	}
-	return s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes })
+	return s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Ordered() == 0 })
 }
 
 // scaleUpUnderLoad has the defenders join, and waits until everything is processed.

@@ -21,15 +21,19 @@ const Lanes = 8
 // Traffic publishes contexts: in the background at a rate, and at once those that are
 // ordered.
 type Traffic struct {
-	Rate atomic.Int64 // messages/s in the background
+	// Rate is how many messages are published in the background, in messages/s. A slow
+	// machine publishes fewer: at most one for each chamber waits, and orders never wait
+	// behind more than that.
+	Rate atomic.Int64
 
 	collector *collect.Collector
 	source    replay.Source
 	chambers  []defender.Chamber
 	announce  Announce // of contexts in the background
 	run       string   // stands before the number in a context's name
-	lane      [Lanes]chan Order
-	waiting   atomic.Int64 // orders
+	lane      [Lanes]chan laneOrder
+	ordered   atomic.Int64 // orders of callers that are not carried out
+	behind    atomic.Int64 // orders of the background that are not carried out
 	total     atomic.Int64 // messages that were published
 	ctx       context.Context
 	stop      context.CancelFunc
@@ -51,6 +55,12 @@ type Order struct {
 	Announce Announce // publishes the message; nil: as in the background
 }
 
+// laneOrder is an order in its chamber's lane.
+type laneOrder struct {
+	Order
+	of *atomic.Int64 // the count that it is one of until it is carried out
+}
+
 func newTraffic(c *collect.Collector, s replay.Source, chambers []defender.Chamber, announce Announce) *Traffic {
 	if announce == nil {
 		announce = announcePlainly
@@ -59,7 +69,7 @@ func newTraffic(c *collect.Collector, s replay.Source, chambers []defender.Chamb
 		next: make([]int, len(chambers)), staged: map[int][]Prepared{}}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	for i := range t.lane {
-		t.lane[i] = make(chan Order, 8*len(chambers)+1024)
+		t.lane[i] = make(chan laneOrder, 8*len(chambers)+1024)
 		t.wg.Go(func() { t.work(t.lane[i]) })
 	}
 	t.wg.Go(t.background)
@@ -86,21 +96,27 @@ func (t *Traffic) background() {
 			owed = min(owed+now.Sub(last).Seconds()*float64(t.Rate.Load()), float64(len(t.chambers)))
 			last = now
 		}
-		for ; owed >= 1; owed-- {
-			t.Queue(Order{Chamber: at})
+		for ; owed >= 1 && t.behind.Load() < int64(len(t.chambers)); owed-- {
+			t.queue(Order{Chamber: at}, &t.behind)
 			at = (at + 1) % len(t.chambers)
 		}
 	}
 }
 
 // Queue carries out an order when those before it in its chamber's lane are.
-func (t *Traffic) Queue(o Order) {
-	t.waiting.Add(1)
-	t.lane[o.Chamber%Lanes] <- o // the queues are long, and hold little
+func (t *Traffic) Queue(o Order) { t.queue(o, &t.ordered) }
+
+func (t *Traffic) queue(o Order, of *atomic.Int64) {
+	of.Add(1)
+	t.lane[o.Chamber%Lanes] <- laneOrder{o, of} // the queues are long, and hold little
 }
 
-// Waiting returns how many orders are not carried out.
-func (t *Traffic) Waiting() int64 { return t.waiting.Load() }
+// Ordered returns how many orders of [Traffic.Queue] are not carried out. It becomes 0
+// however slowly the machine publishes in the background.
+func (t *Traffic) Ordered() int64 { return t.ordered.Load() }
+
+// Waiting returns how many messages are not published, with those of the background.
+func (t *Traffic) Waiting() int64 { return t.ordered.Load() + t.behind.Load() }
 
 // Total returns how many messages were published.
 func (t *Traffic) Total() int64 { return t.total.Load() }
@@ -115,19 +131,19 @@ func (t *Traffic) Faults() []error {
 	return slices.Clone(t.faults)
 }
 
-func (t *Traffic) work(orders <-chan Order) {
+func (t *Traffic) work(orders <-chan laneOrder) {
 	var enc tchart.Encoder
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case o := <-orders:
-			if err := t.carryOut(&enc, o); err != nil {
+			if err := t.carryOut(&enc, o.Order); err != nil {
 				t.mu.Lock()
 				t.faults = append(t.faults, err)
 				t.mu.Unlock()
 			}
-			t.waiting.Add(-1)
+			o.of.Add(-1)
 		}
 	}
 }
