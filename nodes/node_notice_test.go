@@ -140,6 +140,18 @@ func TestNodeNotices(t *testing.T) {
 		}
 		l.heard(t, w1, []string{"drains: ", "Ready since "})
 	})
+	t.Run("a repair of an impaired instance, behind its replacement", func(t *testing.T) {
+		l := &listener{}
+		s := newSet(t, "ab", func(c *nodes.Config) {
+			c.Reporter, c.Policy.ImpairedFor, c.Statuses = l, 2*time.Minute, c.Cloud.(nodes.StatusReader)
+		})
+		s.Impair(w1, "system", 30*time.Second, 100*time.Hour)
+		s.ticks(t, 15)
+		if s.Instance(w1).Alive() {
+			t.Fatal("it lives")
+		}
+		l.heard(t, w1, []string{"drains: ", "status check", "since "})
+	})
 	t.Run("a drain that is cancelled", func(t *testing.T) {
 		s, l := begin(t, "aab", func(p *nodes.Policy) { p.MaxActions, p.PendingUpFor = 10, time.Second })
 		s.AddPodOn(w1, sim.PodSpec{Name: "p", MilliCPU: 100, Grace: 1000 * time.Second})

@@ -80,10 +80,11 @@ var scalables = map[string]string{"Deployment": "deployments", "StatefulSet": "s
 // resolved is what a buffer turned out to ask for.
 type resolved struct {
 	pod        *corev1.Pod // one of its pods; nil if it is ignored
-	replicas   int
-	runs       int32  // replicas of what it names by scalableRef
-	template   string // name of its pod template, "" if it has none
-	generation int64  // of the template
+	asked      int64       // pods that it asks room for
+	replicas   int         // of asked: pods that room is kept for
+	runs       int32       // replicas of what it names by scalableRef
+	template   string      // name of its pod template, "" if it has none
+	generation int64       // of the template
 	strategy   string
 
 	ignored, cause string
@@ -198,7 +199,8 @@ func (c *Cluster) resolve(ctx context.Context, b buffer) (resolved, error) {
 		return out, err
 	}
 	out.pod = podOf(b, of)
-	out.replicas = b.Spec.count(out.runs, out.pod)
+	out.asked = b.Spec.count(out.runs, out.pod)
+	out.replicas = int(min(out.asked, mostReplicas))
 	return out, nil
 }
 
@@ -268,9 +270,9 @@ func podOf(b buffer, of corev1.PodTemplateSpec) *corev1.Pod {
 	return p
 }
 
-// count returns how many pods a buffer keeps room for: the greater of replicas and percentage, at most what the limits allow; without
+// count returns how many pods a buffer asks room for: the greater of replicas and percentage, at most what the limits allow; without
 // both as many as these allow.
-func (s bufferSpec) count(runs int32, p *corev1.Pod) int {
+func (s bufferSpec) count(runs int32, p *corev1.Pod) int64 {
 	n, sized := int64(0), false
 	if s.Replicas != nil {
 		n, sized = int64(*s.Replicas), true
@@ -282,7 +284,7 @@ func (s bufferSpec) count(runs int32, p *corev1.Pod) int {
 	if most, limited := withinLimits(s.Limits, p); limited && (!sized || most < n) {
 		n = most
 	}
-	return int(min(max(n, 0), mostReplicas))
+	return max(n, 0)
 }
 
 // withinLimits returns how many pods the limits allow; false if they name nothing that the pods ask for.

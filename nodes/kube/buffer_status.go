@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-dev/muster/internal/quantity"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -100,7 +101,7 @@ func (s bufferSeen) with(h nodes.Headroom, launching bool, now metav1.Time) (map
 	}
 	generation := generationOf(s.object)
 	changed := false
-	for _, is := range conditionsOf(h, launching) {
+	for _, is := range s.found.conditions(h, launching) {
 		is.ObservedGeneration, is.LastTransitionTime = generation, now
 		changed = meta.SetStatusCondition(&known.Conditions, is) || changed
 	}
@@ -151,8 +152,8 @@ func recode(from, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// conditionsOf are the conditions of a buffer that stands so. Their texts change only with what they say, or each tick would write.
-func conditionsOf(h nodes.Headroom, launching bool) []metav1.Condition {
+// conditions are those of a buffer that stands so. Their texts change only with what they say, or each tick would write.
+func (r resolved) conditions(h nodes.Headroom, launching bool) []metav1.Condition {
 	is := func(kind string, ok bool, reason, text string, args ...any) metav1.Condition {
 		out := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(text, args...)}
 		if ok {
@@ -166,14 +167,19 @@ func conditionsOf(h nodes.Headroom, launching bool) []metav1.Condition {
 			is(provisioning, false, h.Cause, "the buffer is ignored: %s", h.Ignored),
 		}
 	}
-	out := []metav1.Condition{is(readyForProvisioning, true, "Resolved", "room is kept for %d pod(s)", h.Replicas)}
+	kept := "room is kept for " + quantity.Of(h.Replicas, "pod")
+	if r.asked > mostReplicas {
+		kept += fmt.Sprintf(" of the %d that it asks for: the most that one buffer may have; divide it into several", r.asked)
+	}
+	out := []metav1.Condition{is(readyForProvisioning, true, "Resolved", "%s", kept)}
+	ready := fmt.Sprintf("there is room for %d of %s", h.Ready, quantity.Of(h.Replicas, "pod"))
 	switch {
 	case h.Short() == 0 && h.Coming == 0:
-		return append(out, is(provisioning, true, "Provisioned", "there is room for %d of %d pod(s)", h.Ready, h.Replicas))
+		return append(out, is(provisioning, true, "Provisioned", "%s", ready))
 	case h.NeverFit != "":
 		return append(out, is(provisioning, false, "NeverFits", "no node that can be launched would run its pods: %s", h.NeverFit))
 	case h.Short() == 0 || launching:
-		return append(out, is(provisioning, true, "NodesOnTheirWay", "there is room for %d of %d pod(s), and nodes are on their way", h.Ready, h.Replicas))
+		return append(out, is(provisioning, true, "NodesOnTheirWay", "%s, and nodes are on their way", ready))
 	}
-	return append(out, is(provisioning, false, "NoRoom", "there is room for %d of %d pod(s) and no node is launched now; muster nodes explain says why", h.Ready, h.Replicas))
+	return append(out, is(provisioning, false, "NoRoom", "%s and no node is launched now; muster nodes explain says why", ready))
 }

@@ -179,6 +179,15 @@ func TestBufferStatus(t *testing.T) {
 		}
 	})
 
+	t.Run("says that a buffer asks for more than one may have", func(t *testing.T) {
+		w, _, c := withBuffers(t, web(7000))
+		show(t, c, []nodes.Headroom{{Buffer: "default/web", Replicas: 5000, Ready: 5000}})
+		_, s, _ := statusOf(t, w)
+		if text := s.Conditions[0].Message; !strings.Contains(text, "room is kept for 5000 pods of the 7000 that it asks for") {
+			t.Errorf("the condition says %q", text)
+		}
+	})
+
 	t.Run("is not written over a newer object", func(t *testing.T) {
 		w, _, c := withBuffers(t, web(3))
 		view(t, c)
