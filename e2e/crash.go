@@ -86,7 +86,7 @@ func (s crashRun) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 			}
 		}
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.Traffic.Ordered() == 0 }); err != nil {
+	if err := s.Wait(ctx, time.Minute, "the forced messages published", func() bool { return s.Traffic.Ordered() == 0 }); err != nil {
 		return k, err
 	}
 	k.at = m.Kill()

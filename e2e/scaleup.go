@@ -193,7 +193,7 @@ func (s scaleUpRun) scaleUpStep(ctx context.Context, before *report.Map, pressed
 	switch s.o.Case {
 	case "", caseBrief:
 		if s.o.Expect {
-			if err := s.Wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.Traffic.forced.Load() >= int64(pressed) }); err != nil {
+			if err := s.Wait(ctx, time.Minute, "forced messages published", func() bool { return s.Traffic.forced.Load() >= int64(pressed) }); err != nil {
 				return st, err
 			}
 			time.Sleep(s.holdTime() / 4) // until their processing has begun
