@@ -311,7 +311,7 @@ func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	for seed := uint64(1); seed <= 15; seed++ {
+	for _, seed := range seeds(uint64(*simQuiet)) {
 		for surge := range 3 {
 			for together := 1; together <= 3; together++ {
 				for _, starts := range []time.Duration{0, 1800 * time.Millisecond} { // from name to lease
@@ -396,7 +396,7 @@ func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, bro
 func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	for seed := uint64(1); seed <= 15; seed++ {
+	for _, seed := range seeds(uint64(*simQuiet)) {
 		for _, away := range []time.Duration{time.Second, 3500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
 			for standbys := range 3 {
 				for _, reconnect := range []time.Duration{600 * time.Millisecond, 1900 * time.Millisecond} {
@@ -439,7 +439,7 @@ func outage(seed uint64, away time.Duration, standbys int, reconnect time.Durati
 func TestASimulatedOutageOfAClusterMovesNothing(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	for seed := uint64(1); seed <= 10; seed++ {
+	for _, seed := range seeds(uint64(*simQuiet)) {
 		for away := 3 * time.Second; away <= 9*time.Second; away += 500 * time.Millisecond {
 			if v := clusterOutage(seed, away); v != nil {
 				t.Fatalf("seed %d, %v away: %s: %s", seed, away, v.name, v.text)

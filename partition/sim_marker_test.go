@@ -53,7 +53,7 @@ func markerRun(seed uint64, broken simBreakage) (*sim, *simViolation) {
 func TestMarkerOverARenewal(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	for seed := uint64(1); seed <= 60; seed++ {
+	for _, seed := range seeds(uint64(5 * *simQuiet)) {
 		if s, v := markerRun(seed, simBreakage{}); v != nil {
 			t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(simTold))
 		}

@@ -190,13 +190,6 @@ var failedOnce = map[string][]uint64{
 	"failing messages are queued": {1725},
 }
 
-func seedsTo(last uint64) (seeds []uint64) {
-	for seed := uint64(1); seed <= last; seed++ {
-		seeds = append(seeds, seed)
-	}
-	return seeds
-}
-
 // TestSimulatedPowerCut: what the server did not lose is processed, in order, and so is
 // whatever is published afterwards.
 func TestSimulatedPowerCut(t *testing.T) {
@@ -208,7 +201,7 @@ func TestSimulatedPowerCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, seed := range append(seedsTo(*cutSeeds), failedOnce[name]...) {
+			for _, seed := range append(seeds(*cutSeeds), failedOnce[name]...) {
 				v, s := powerCuts(seed, variant, simBreakage{})
 				if v != nil {
 					t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(100*simTold))

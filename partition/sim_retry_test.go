@@ -240,9 +240,9 @@ func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 		{"a message is acknowledged before its queued copy is stored", simBreakage{ackUnqueued: true}, []string{"lost"}, 1},
 		{"a new owner begins before it knows which keys are queued", simBreakage{blindQueue: true}, []string{"order", "one-place"}, 1},
 		{"a successor overtakes what is queued", simBreakage{overtaking: true}, []string{"order"}, 1},
-		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order", "liveness"}, 794},
-		{"a key is free before its last queued message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1},
-		{"originals are not looked for", simBreakage{unerased: true}, []string{"one-place"}, 265},
+		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order", "liveness"}, 1091},
+		{"a key is free before its last queued message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1063},
+		{"originals are not looked for", simBreakage{unerased: true}, []string{"one-place"}, 347},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,7 @@ var (
 	simSeeds = flag.Int("sim.seeds", defaultSeeds, "how many seeds TestSimulation runs")
 	simSeed  = flag.Uint64("sim.seed", 0, "the one seed that TestSimulation replays, with its steps")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
+	simQuiet = flag.Int("sim.quiet", 4, "how many seeds run of each test in which nothing may move")
 )
 
 const (
