@@ -28,6 +28,8 @@ func TestReportsOnARealControlPlane(t *testing.T) {
 		_, err := s.Kubectl(t.Context(), "apply", "-f", former)
 		return err
 	})
+	// Several ticks, also on a slow machine: the first may come before all metrics are there, and then nobody knows yet when a node comes.
+	s.parts.Policy.PendingUpFor = 10 * time.Second
 	s.reports(t)
 
 	s.deploy(t, "default", 4, template("load", "", anywhere)) // two fit a worker's 4 CPUs

@@ -80,7 +80,7 @@ type faultRig struct {
 // The node plane's times in these tests. Those that a fault is named and repaired after
 // depend on them.
 const (
-	testJoinTimeout = 50 * time.Second
+	testJoinTimeout = 90 * time.Second
 	testNotReady    = 60 * time.Second // the least that the policy allows
 )
 
