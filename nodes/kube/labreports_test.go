@@ -28,7 +28,7 @@ func TestReportsOnARealControlPlane(t *testing.T) {
 		_, err := s.Kubectl(t.Context(), "apply", "-f", former)
 		return err
 	})
-	// Several ticks, also on a slow machine: the first may come before all metrics are there, and then nobody knows yet when a node comes.
+	// Several ticks, also on a slow machine: the first may come before all metrics are there, and then no launch can be predicted.
 	s.parts.Policy.PendingUpFor = 10 * time.Second
 	s.reports(t)
 
