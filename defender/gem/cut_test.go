@@ -166,14 +166,32 @@ func TestHost_cuts(t *testing.T) {
 	}
 }
 
-var missing = regexp.MustCompile(`between (\S+) and (\S+), are missing`)
+// gap finds what is said of times in which the start or the end of a run may be lost.
+var gap = regexp.MustCompile(`between (\S+) and (\S+), (?:are missing|and the equipment has no spool)`)
 
-// checkSaid has each run be taken whole, or be said to be incomplete, or lie in a hole of
-// which it is said that a run within would be missing.
+// checkSaid has each run be taken whole, or be said to be incomplete, or have its start and its
+// end in gaps that are reported.
 func (r *rig) checkSaid(p *process) {
 	r.t.Helper()
 	incomplete := strings.Join(r.all(Incomplete), "\n") + "\n"
 	notices := strings.Join(r.all(Notice), "\n")
+	inGap := func(at time.Time) bool {
+		for _, said := range gap.FindAllStringSubmatch(notices+incomplete, -1) {
+			from, err := time.Parse(time.RFC3339, said[1])
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			to, err := time.Parse(time.RFC3339, said[2])
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if !at.Before(from) && !at.After(to) {
+				return true
+			}
+		}
+		return false
+	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, want := range p.want {
@@ -184,23 +202,9 @@ func (r *rig) checkSaid(p *process) {
 			}
 			continue
 		}
-		if strings.Contains(incomplete, "/"+name+":") {
-			continue
-		}
 		end := want.start.Add(time.Duration(want.samples-1) * period)
-		within := false
-		for _, hole := range missing.FindAllStringSubmatch(notices+incomplete, -1) {
-			from, err := time.Parse(time.RFC3339, hole[1])
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			to, err := time.Parse(time.RFC3339, hole[2])
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			within = within || !want.start.Before(from) && !end.After(to)
-		}
-		if !within {
+		said := strings.Contains(incomplete, "/"+name+":") || inGap(want.start) && inGap(end)
+		if !said {
 			r.t.Errorf("run %s, from %s to %s, is not taken, and nothing says so", name, want.start, end)
 		}
 	}

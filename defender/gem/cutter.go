@@ -50,6 +50,7 @@ type cutter struct {
 	at     time.Time // of its last sample
 	since  time.Time // the samples from then on are all in recent or were given to the open runs
 	recent []sample
+	unsure bool // an event after that sample may be lost: the link failed, and there is no spool
 
 	// What happened since take: outcomes of runs, runs that started, and what else people
 	// should know.
@@ -88,7 +89,7 @@ func (c *cutter) event(e event) error {
 		return err
 	}
 	if e.starts {
-		c.start(ref)
+		c.start(ref, e.identity[0] != "")
 	} else {
 		c.end(ref, e.identity[0] != "")
 	}
@@ -96,7 +97,8 @@ func (c *cutter) event(e event) error {
 	return nil
 }
 
-func (c *cutter) start(ref defender.ContextRef) {
+// start handles the start of a run.
+func (c *cutter) start(ref defender.ContextRef, named bool) {
 	again := func(r defender.ContextRef) bool { return r.Start.Equal(ref.Start) && r.ID == ref.ID }
 	if slices.ContainsFunc(c.finished, again) || slices.ContainsFunc(c.runs, func(r *openRun) bool { return again(r.ref) }) {
 		return
@@ -109,7 +111,7 @@ func (c *cutter) start(ref defender.ContextRef) {
 		}
 	}
 
-	run := &openRun{ref: ref}
+	run := &openRun{ref: ref, named: named}
 	c.runs = append(c.runs, run)
 	c.started = append(c.started, ref)
 	if c.began && ref.Start.Before(c.since) {
@@ -205,7 +207,12 @@ func (c *cutter) samples(m message) []sample {
 	for i, row := range m.rows {
 		samples[i] = sample{at: m.at.Add(-time.Duration(n-1-i) * apart), values: row}
 	}
+	linkFailed := c.unsure
+	c.unsure = false
 	if hole == "" {
+		if linkFailed {
+			c.notice("the link failed between %s and %s, and the equipment has no spool: the start or the end of a run may be missing", stamp(c.at), stamp(m.at))
+		}
 		return samples
 	}
 
@@ -219,7 +226,7 @@ func (c *cutter) samples(m message) []sample {
 	}
 	// Also if an open run has it as its reason: that may have ended within, and others too.
 	if c.began {
-		c.notice("%s; a run within would be missing", hole)
+		c.notice("%s; the start or the end of a run may be missing too", hole)
 	}
 	return samples
 }
@@ -254,6 +261,15 @@ func (c *cutter) lost(reason string) bool {
 		run.fail(reason)
 	}
 	return len(c.runs) > 0
+}
+
+// linkFailed notes that the link to equipment without a spool failed. An event may be lost then
+// although no sample is, and a run whose start and end are both lost leaves no other sign.
+func (c *cutter) linkFailed() {
+	c.unsure = c.began
+	if run := c.unended(); run != nil && !run.named {
+		run.fail("the link failed during the run, whose end may be missing: runs have no name by which the next one's is told apart")
+	}
 }
 
 // finish gives away the runs that have ended and lack nothing any more.

@@ -50,6 +50,8 @@ func feed(t *testing.T, c *cutter, line string) {
 		if !c.lost("not read") {
 			c.notice("not read")
 		}
+	case "link":
+		c.linkFailed()
 	case "stop":
 		c.stop("the end")
 	default:
@@ -78,7 +80,7 @@ func outcomesOf(c *cutter) []string {
 		texts = append(texts, fmt.Sprintf("%s %v-%v of %d", o.Ref.ID, v[0], v[len(v)-1], len(v)))
 	}
 	for _, n := range notices {
-		said := func(o Outcome) bool { return n == o.Reason+"; a run within would be missing" }
+		said := func(o Outcome) bool { return n == o.Reason+"; the start or the end of a run may be missing too" }
 		if slices.ContainsFunc(outcomes, said) {
 			continue
 		}
@@ -107,13 +109,20 @@ func TestCutter(t *testing.T) {
 
 		{"a hole within", "s 1|start a 1|s 2|s 5|end a 6|s 6", []string{"a samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing"}},
 		{"a hole before its end", "s 1|start a 1|s 2|end a 3|s 5", []string{"a samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing"}},
-		{"a hole at its start", "s 1|s 4|start a 2|s 5|end a 5", []string{"a samples are missing before 2026-03-01T12:00:00.25Z", "notice samples 2 to 3, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.40Z, are missing; a run within would be missing"}},
-		{"a hole between runs", "s 1|start a 1|s 2|end a 2|s 5|start b 5|s 6|end b 6", []string{"a 1-2 of 2", "b 5-6 of 2", "notice samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing; a run within would be missing"}},
+		{"a hole at its start", "s 1|s 4|start a 2|s 5|end a 5", []string{"a samples are missing before 2026-03-01T12:00:00.25Z", "notice samples 2 to 3, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.40Z, are missing; the start or the end of a run may be missing too"}},
+		{"a hole between runs", "s 1|start a 1|s 2|end a 2|s 5|start b 5|s 6|end b 6", []string{"a 1-2 of 2", "b 5-6 of 2", "notice samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing; the start or the end of a run may be missing too"}},
 		{"a trace that begins later", "start a 1|s 5|end a 6|s 6", []string{"a the trace began at 2026-03-01T12:00:00.50Z, after its start"}},
 		{"a trace that begins again in time", "s 10|start a 10|restart 11-12|end a 12", []string{"a 10-12 of 3"}},
 		{"a trace that begins again", "s 10|start a 10|restart 12-12|end a 12", []string{"a the trace began again at 2026-03-01T12:00:01.20Z; its last sample before was number 10 of 2026-03-01T12:00:01.00Z"}},
 		{"a trace that begins again with a group", "s 10|start a 10|restart 12-13|end a 13", []string{"a the trace began again at 2026-03-01T12:00:01.30Z; its last sample before was number 10 of 2026-03-01T12:00:01.00Z"}},
 		{"a message that was not read", "s 1|start a 1|s 2|lost|s 3|end a 3", []string{"a not read"}},
+		{"a link that failed, without a hole", "s 1|link|s 2|start a 2|s 3|link|end a 3|s 4", []string{"a 2-3 of 2",
+			"notice the link failed between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.20Z, and the equipment has no spool: the start or the end of a run may be missing",
+			"notice the link failed between 2026-03-01T12:00:00.30Z and 2026-03-01T12:00:00.40Z, and the equipment has no spool: the start or the end of a run may be missing"}},
+		{"a link that failed, with a hole", "s 1|link|s 3", []string{"notice samples 2 to 2, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.30Z, are missing; the start or the end of a run may be missing too"}},
+		{"a link that failed in a run without a name", "s 1|start - 1|s 2|link|end - 3|s 3", []string{
+			"20260301T120000.10Z the link failed during the run, whose end may be missing: runs have no name by which the next one's is told apart",
+			"notice the link failed between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.30Z, and the equipment has no spool: the start or the end of a run may be missing"}},
 		{"a message that was not read, between runs", "s 1|lost", []string{"notice not read"}},
 
 		{"no start", "s 1|s 2|end a 2|s 3", []string{"a it ended at 2026-03-01T12:00:00.20Z and its start was not reported"}},

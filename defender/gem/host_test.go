@@ -368,6 +368,32 @@ func TestHost_incomplete(t *testing.T) {
 	r.check("etch1", "c1", p)
 }
 
+// TestHost_lostEvents: of equipment without a spool, a run may be lost with no sample.
+func TestHost_lostEvents(t *testing.T) {
+	t.Parallel()
+	e := startEquipment(t, func(e *equipment) { e.spoolCap = 0 })
+	p := newProcess(e, 0, 2)
+	r := newRig(t, planFor(t, 1, 2, 1, e.address))
+	r.start()
+	e.traced(1)
+	p.samples(2)
+	e.sent()
+
+	whileCut := func(happens func()) {
+		e.disconnect()
+		happens()
+		e.waitFor(func() bool { return e.conn != nil })
+		p.samples(5)
+		e.sent()
+	}
+	whileCut(func() { p.begin("lost", 5) })
+	whileCut(func() { e.event(endEvent) })
+	p.run("after", 10)
+	r.reported(Taken, "c1/after")
+	r.stop()
+	r.checkSaid(p)
+}
+
 // TestHost_spool: what happened while there was no link, or no host, is taken from the spool.
 func TestHost_spool(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ type Outcome struct {
 // openRun is a run that has started and whose samples are not all there yet.
 type openRun struct {
 	ref    defender.ContextRef
+	named  bool // by the equipment, so that its end is told from another's
 	ended  bool // ref.End is known
 	reason string
 	time   []float64

@@ -34,7 +34,7 @@ type session struct {
 	conn atomic.Pointer[hsms.Conn] // over which the equipment is told of alarms; nil if there is none
 
 	spools  bool          // the equipment is asked for spooled messages
-	barren  bool          // that no spooled messages come has been reported
+	barren  bool          // no spooled messages came when they were asked for, which has been reported
 	defined bool          // the equipment was told what to send
 	reason  string        // why there is no connection, as it was reported last
 	again   chan struct{} // the equipment has established communications again, and may have spooled
@@ -68,6 +68,17 @@ func (s *session) down(err error) {
 	if text := err.Error(); text != s.reason {
 		s.reason = text
 		s.report(Disconnected, "%s", text)
+	}
+}
+
+// linkFailed notes that a connection has ended. Equipment that spools sends later what it could
+// not send now; of other equipment, events may be lost. No goroutine touches the cutters by now.
+func (s *session) linkFailed() {
+	if s.spools && !s.barren {
+		return
+	}
+	for _, c := range s.chambers {
+		c.cutter.linkFailed()
 	}
 }
 
