@@ -26,7 +26,7 @@ func TestAMessageThatKillsWorkers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, withDeadLetters, func(c *partition.Config) { c.Slots = 1 }, change)
+			g := startGroup(t, oneServer(t), 0, withDeadLetters, func(c *partition.Config) { c.Slots = 1 }, change)
 			handle := partition.Open(g.pub.Conn(), g.cfg.Name)
 			var mu sync.Mutex
 			attempts := map[string][]int{} // by data
@@ -96,7 +96,7 @@ func TestAttemptsOutliveOwners(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const most = 6
-			g := startGroup(t, embedded(t), 0, withDeadLetters, func(c *partition.Config) {
+			g := startGroup(t, oneServer(t), 0, withDeadLetters, func(c *partition.Config) {
 				c.Slots, c.Retry.Tries, c.Retry.Attempts = 1, tries, most
 			})
 			handle := partition.Open(g.pub.Conn(), g.cfg.Name)
@@ -164,7 +164,7 @@ func TestABrokenRecordOfAttempts(t *testing.T) {
 	for name, record := range map[string]string{"no JSON": "nonsense", "a negative number": `{"attempts":-1}`, "another kind": `{"slots":1,"slot":0}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startLetterRig(t, embedded(t), func(partition.Message) error { return errors.New("it fails") },
+			r := startLetterRig(t, oneServer(t), func(partition.Message) error { return errors.New("it fails") },
 				func(c *partition.Config) { c.Slots = 1 })
 			subject := "muster." + r.cfg.Name + ".retry.0.attempts"
 			for _, n := range []int{1, 2, 4, 8} { // the numbers of slots that there may be

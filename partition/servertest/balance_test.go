@@ -12,7 +12,7 @@ import (
 // full share, as soon as these have arrived.
 func TestJoiningDuringAHandoff(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, quickLeases)
+	g := startGroup(t, oneServer(t), 0, quickLeases)
 	first := g.start("w0")
 	await.That(t, "a worker settled", g.settled(first))
 	now := func() *report.Map {

@@ -175,7 +175,7 @@ func (c *callTally) callOn(ctx context.Context, t *testing.T, calls *partition.C
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	const keys = 100
-	g := startGroup(t, embedded(t), time.Millisecond)
+	g := startGroup(t, oneServer(t), time.Millisecond)
 	log := newCallLog()
 	group := partition.Open(g.connect("caller"), g.cfg.Name)
 	ctx, stop := context.WithCancel(t.Context())
@@ -247,7 +247,7 @@ func TestCalls(t *testing.T) {
 // TestCallErrors has calls end in each other way.
 func TestCallErrors(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0)
+	g := startGroup(t, oneServer(t), 0)
 	nc := g.connect("caller")
 	calls, err := partition.Open(nc, g.cfg.Name).Caller(t.Context())
 	if err != nil {

@@ -140,7 +140,7 @@ func TestDeadLetter(t *testing.T) {
 func TestUndecodableDeadLetter(t *testing.T) {
 	t.Parallel()
 	decodes := partition.HandlerOf(func(context.Context, partition.Message, int) error { return nil }, nil)
-	r := startLetterRig(t, embedded(t), func(m partition.Message) error { return decodes.Handle(t.Context(), m) }, func(c *partition.Config) { c.Retry.Attempts = 5 })
+	r := startLetterRig(t, oneServer(t), func(m partition.Message) error { return decodes.Handle(t.Context(), m) }, func(c *partition.Config) { c.Retry.Attempts = 5 })
 	r.publish(1, 1)
 	if _, err := r.pub.Publish(t.Context(), strings.Replace(r.cfg.Subject, "*.*", "a0.b0", 1), []byte("two")); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestUndecodableDeadLetter(t *testing.T) {
 // again; then it goes there.
 func TestDeadLettersFull(t *testing.T) {
 	t.Parallel()
-	r := startLetterRig(t, embedded(t), func(m partition.Message) error {
+	r := startLetterRig(t, oneServer(t), func(m partition.Message) error {
 		if isPoison(m) {
 			return errFails
 		}
@@ -198,7 +198,7 @@ func TestDeadLettersFull(t *testing.T) {
 // created by the worker that needs it, and its numbers go on above those before.
 func TestDeadLetterStreamLost(t *testing.T) {
 	t.Parallel()
-	r := startLetterRig(t, embedded(t), func(m partition.Message) error {
+	r := startLetterRig(t, oneServer(t), func(m partition.Message) error {
 		if m.Key == "a0:b0" {
 			return errFails
 		}
@@ -222,7 +222,7 @@ func TestDeadLetterKeepsHeaders(t *testing.T) {
 	var fails sync.Map
 	fails.Store("yes", true)
 	seen := make(chan nats.Header, 10)
-	r := startLetterRig(t, embedded(t), func(m partition.Message) error {
+	r := startLetterRig(t, oneServer(t), func(m partition.Message) error {
 		if _, ok := fails.Load("yes"); ok {
 			return errFails
 		}
@@ -255,7 +255,7 @@ func TestDeadLetterKeepsHeaders(t *testing.T) {
 // letter. It is listed with what is wrong with it, and can't be requeued.
 func TestForeignDeadLetter(t *testing.T) {
 	t.Parallel()
-	r := startLetterRig(t, embedded(t), func(m partition.Message) error {
+	r := startLetterRig(t, oneServer(t), func(m partition.Message) error {
 		if isPoison(m) {
 			return errFails
 		}

@@ -54,7 +54,7 @@ func TestFenceRejection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+			g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 				c.Slots, c.Delivery.RetryDelay, c.Retry.Disabled = 1, 5*time.Millisecond, true
 				if tt.retry {
 					c.Retry = partition.Retry{Delay: 5 * time.Millisecond, MaxDelay: 20 * time.Millisecond, Attempts: 3}

@@ -136,7 +136,7 @@ func (h *hostile) works(what string) {
 
 func startHostile(t *testing.T) *hostile {
 	t.Helper()
-	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+	g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 		c.Slots, c.Lease.Heartbeat, c.Lease.TTL, c.Lease.IDTTL = 24, 500*time.Millisecond, 3*time.Second, 6*time.Second
 	})
 	h := &hostile{group: g}

@@ -26,7 +26,7 @@ func TestWorkersWithSeveralInFlight(t *testing.T) {
 	t.Parallel()
 	promises(t, func(t *testing.T) servers {
 		t.Parallel()
-		return severalInFlight(embedded(t))
+		return severalInFlight(oneServer(t))
 	})
 }
 
@@ -36,7 +36,7 @@ func TestWorkersWithSeveralInFlight(t *testing.T) {
 func TestSlowKeyHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 5
-	g := startGroup(t, severalInFlight(embedded(t)), 0, func(c *partition.Config) { c.Slots = 1 })
+	g := startGroup(t, severalInFlight(oneServer(t)), 0, func(c *partition.Config) { c.Slots = 1 })
 	w := g.start("only")
 	await.That(t, "the worker holds the slot", g.settled(w))
 
@@ -67,7 +67,7 @@ func TestSlowKeyHoldsNobodyUp(t *testing.T) {
 // change while nobody works.
 func TestInFlightChanges(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond)
+	g := startGroup(t, oneServer(t), time.Millisecond)
 	for _, inFlight := range []int{4, 1} {
 		g.cfg.Delivery.InFlight, g.cfg.Delivery.AckWait = inFlight, time.Duration(10+inFlight)*time.Second
 		if err := g.joins(g.cfg); err != nil {

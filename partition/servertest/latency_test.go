@@ -40,7 +40,7 @@ const shortLease = 3 * time.Second
 
 func handoffIsPrompt(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, func(c *partition.Config) {
+	g := startGroup(t, oneServer(t), time.Millisecond, func(c *partition.Config) {
 		c.Rebalance.ColdWindow, c.Rebalance.PlannedWindow = await.Patience, await.Patience
 	})
 	var ws []*runningWorker
@@ -82,7 +82,7 @@ func handoffIsPrompt(t *testing.T) {
 // at their next owners. since is the moment from which that is bounded.
 func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone event.Event, renewed time.Time) time.Time) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+	g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 		c.Lease.TTL, c.Lease.Heartbeat, c.Rebalance.LeaveTimeout = shortLease, shortLease/3, 500*time.Millisecond
 	})
 	mu := &g.rec.mu

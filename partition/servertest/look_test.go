@@ -40,7 +40,7 @@ func weighed(c *partition.Config) {
 // by slot.
 func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, weighed)
+	g := startGroup(t, oneServer(t), time.Millisecond, weighed)
 	a, b := g.start("a"), g.start("b")
 	await.That(t, "two share", g.settled(a, b))
 	var before *partition.View
@@ -91,7 +91,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 // unkept when its worker goes.
 func TestOverridesHold(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	g := startGroup(t, oneServer(t), time.Millisecond, nil)
 	a, b, c := g.start("a"), g.start("b"), g.start("c")
 	await.That(t, "three share", g.settled(a, b, c))
 	v := g.look(t)
@@ -141,7 +141,7 @@ func TestOverridesHold(t *testing.T) {
 
 func TestOverridesThatMeanNothingAreRejectedAltogether(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	g := startGroup(t, oneServer(t), time.Millisecond, nil)
 	err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Override{Slot: 64, Worker: "worker-0"}, partition.Override{Slot: 3}, partition.Override{Slot: 1, Worker: "worker-0"})
 	for _, want := range []string{"slot 64", "slot 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -157,7 +157,7 @@ func TestOverridesThatMeanNothingAreRejectedAltogether(t *testing.T) {
 // follows gets those that come.
 func TestEventsAreKept(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	g := startGroup(t, oneServer(t), time.Millisecond, nil)
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
 	await.That(t, "two share", g.settled(a, b))
@@ -202,7 +202,7 @@ func TestEventsAreKept(t *testing.T) {
 // Who waits for a name is told, as long as it waits.
 func TestStandbysAreTold(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	g := startGroup(t, oneServer(t), time.Millisecond, nil)
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestStandbysAreTold(t *testing.T) {
 
 func TestLookingAtNoGroupSaysSo(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	g := startGroup(t, oneServer(t), time.Millisecond, nil)
 	_, err := partition.Open(g.pub.Conn(), "nobody").Inspect(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)

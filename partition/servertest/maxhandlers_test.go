@@ -12,7 +12,7 @@ import (
 func TestMaxHandlers(t *testing.T) {
 	t.Parallel()
 	const most, keys, each = 3, 30, 4
-	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+	g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 		c.Slots, c.Delivery.MaxHandlers = 16, most
 	})
 	g.publish(keys, each)

@@ -107,7 +107,7 @@ func TestHandlerPanic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+			g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 				c.Slots, c.Delivery.RetryDelay, c.Retry.Disabled = 16, 5*time.Millisecond, true
 			})
 			var attempts atomic.Int64
@@ -160,7 +160,7 @@ func (g *group) panicked(callback string) (n int) {
 // slot are processed meanwhile, and it is given up after its attempts.
 func TestHandlerPanicWithRetry(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.KeepFailing, c.Retry.Attempts = 1, false, 3 })
+	g := startGroup(t, oneServer(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.KeepFailing, c.Retry.Attempts = 1, false, 3 })
 	var attempts atomic.Int64
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
 	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
@@ -216,7 +216,7 @@ func TestCallbackPanic(t *testing.T) {
 	for name, how := range map[string]func(){"a panic": func() { panic("boom") }, "runtime.Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+			g := startGroup(t, oneServer(t), 0, func(c *partition.Config) {
 				c.Slots = 16
 				c.Rebalance.Expected = func() int { panic("nobody knows") }
 				c.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { how(); return nil, nil }

@@ -44,11 +44,11 @@ func TestLostResource(t *testing.T) {
 	for stream, name := range lost {
 		t.Run("while workers run, "+name, func(t *testing.T) {
 			t.Parallel()
-			loseUnderLoad(t, embedded(t), stream, name)
+			loseUnderLoad(t, oneServer(t), stream, name)
 		})
 		t.Run("while no worker runs, "+name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
+			g := startGroup(t, oneServer(t), time.Millisecond, quickLeases)
 			first := g.start("w0")
 			await.That(t, "a worker settled", g.settled(first))
 			g.publish(20, 2)
@@ -166,7 +166,7 @@ func TestSeveralResourcesLost(t *testing.T) {
 }
 
 func loseWhileStopped(t *testing.T, deleted []string) {
-	g := startGroup(t, embedded(t), time.Millisecond, quickLeases, func(c *partition.Config) {
+	g := startGroup(t, oneServer(t), time.Millisecond, quickLeases, func(c *partition.Config) {
 		c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*"
 	})
 	ws := []*runningWorker{g.start("w0")}
@@ -218,7 +218,7 @@ func TestLostResourceOnACluster(t *testing.T) {
 // TestDeletedGroup: a group that is deleted while nobody works stays deleted.
 func TestDeletedGroup(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
+	g := startGroup(t, oneServer(t), time.Millisecond, quickLeases)
 	w := g.start("w0")
 	await.That(t, "a worker settled", g.settled(w))
 	w.stop()
@@ -247,7 +247,7 @@ func TestDeletedGroup(t *testing.T) {
 // nothing is recorded in it.
 func TestWorkerProvisions(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond)
+	g := startGroup(t, oneServer(t), time.Millisecond)
 	kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
 	if err != nil {
 		t.Fatal(err)

@@ -21,21 +21,19 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 		g.t.Fatal(err)
 	}
 	g.cfg.Slots = slots
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(await.Patience); ; {
 		g.publish(100, 1)
 		if meanwhile != nil {
 			meanwhile()
 			meanwhile = nil
 		}
+		// A server that is short of processors may not answer within the request's time.
 		l, err := partition.Open(nc, g.cfg.Name).Resharding(g.t.Context())
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		if l.Done() && l.Slots == slots {
+		if err == nil && l.Done() && l.Slots == slots {
 			break
 		}
 		if time.Now().After(end) {
-			g.t.Fatalf("the layout is %+v, want %d slots", l, slots)
+			g.t.Fatalf("the layout is %+v, %v, want %d slots", l, err, slots)
 		}
 	}
 	g.publish(100, 2)
@@ -148,7 +146,7 @@ func leaderDiesInAChange(t *testing.T, on servers) {
 
 func TestALayoutThatCantBeIsRefused(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, nil)
+	g := startGroup(t, oneServer(t), 0, nil)
 	nc := g.connect("operator")
 	err := partition.Open(nc, g.cfg.Name).Reshard(t.Context(), 100)
 	var refused *partition.ReshardError

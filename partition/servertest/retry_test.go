@@ -142,7 +142,7 @@ func failingKeysSurviveDeaths(t *testing.T, on servers) {
 // TestQueuedMessagesAreBounded: where no more may be queued the slot waits, and nothing is lost or overtaken.
 func TestQueuedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.PerKey = 1, 3 })
+	g := startGroup(t, oneServer(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.PerKey = 1, 3 })
 	fails := true
 	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return fails && key == "a0:b0" }
 	w := g.start("w0")

@@ -199,7 +199,7 @@ func serverRolledBack(t *testing.T, path string) {
 // and another message has its sequence. That one must not be removed in its place.
 func TestRetryStreamRecreated(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
+	g := startGroup(t, oneServer(t), 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
 	begun, end := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(end) })
 	defer release()

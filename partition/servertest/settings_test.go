@@ -69,7 +69,7 @@ var otherSettings = map[string]func(*partition.Config){
 // TestOtherSettings: a worker does not join a group whose workers have other settings.
 func TestOtherSettings(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond)
+	g := startGroup(t, oneServer(t), time.Millisecond)
 	w := g.start("w0")
 	await.That(t, "a worker settled", g.settled(w))
 	for want, change := range otherSettings {
@@ -112,7 +112,7 @@ func TestProvisionChanges(t *testing.T) {
 	}
 	t.Run("limits change while workers run", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, embedded(t), time.Millisecond)
+		g := startGroup(t, oneServer(t), time.Millisecond)
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
@@ -142,7 +142,7 @@ func TestProvisionChanges(t *testing.T) {
 	})
 	t.Run("timings don't change while workers run", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, embedded(t), time.Millisecond)
+		g := startGroup(t, oneServer(t), time.Millisecond)
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
@@ -154,7 +154,7 @@ func TestProvisionChanges(t *testing.T) {
 	})
 	t.Run("everything changes while nobody works", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, embedded(t), time.Millisecond)
+		g := startGroup(t, oneServer(t), time.Millisecond)
 		g.cfg.Storage.MaxAge, g.cfg.Lease.IDTTL, g.cfg.Retry.Disabled = time.Hour, time.Minute, true
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
@@ -167,7 +167,7 @@ func TestProvisionChanges(t *testing.T) {
 	})
 	t.Run("a group of an earlier version gets the settings of its next worker", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, embedded(t), time.Millisecond)
+		g := startGroup(t, oneServer(t), time.Millisecond)
 		kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestProvisionChanges(t *testing.T) {
 	})
 	t.Run("a worker leaves whose group gets other settings", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, embedded(t), time.Millisecond)
+		g := startGroup(t, oneServer(t), time.Millisecond)
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")

@@ -32,7 +32,7 @@ func TestSilentServer(t *testing.T) {
 }
 
 func interruptedInTime(t *testing.T, busy bool) {
-	on := embedded(t)
+	on := oneServer(t)
 	g := startGroup(t, on, 0, func(c *partition.Config) { c.Rebalance.Expected = func() int { return 1 } })
 	front, silent := newFrontDoor(t, strings.TrimPrefix(on.url, "nats://")), newFrontDoor(t, "")
 	silent.cut()

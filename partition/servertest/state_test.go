@@ -261,7 +261,7 @@ func TestStateMoves(t *testing.T) {
 	onEach(t, func(t *testing.T, on servers) { stateMoves(t, on) })
 	t.Run("several in flight", func(t *testing.T) {
 		t.Parallel()
-		stateMoves(t, severalInFlight(embedded(t)))
+		stateMoves(t, severalInFlight(oneServer(t)))
 	})
 }
 
@@ -310,7 +310,7 @@ func stateMoves(t *testing.T, on servers) {
 func TestStateOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	const keys = 100
-	g := startTallies(t, embedded(t), func(c *partition.Config) { c.State.Timeout = await.Patience })
+	g := startTallies(t, oneServer(t), func(c *partition.Config) { c.State.Timeout = await.Patience })
 	exporting := make(chan struct{}, 1)
 	g.expect(2)
 	g.add(func(h *tallying) {
@@ -379,7 +379,7 @@ func TestStateThatCantMove(t *testing.T) {
 			t.Parallel()
 			const keys = 100
 			timeout := func(c *partition.Config) { c.State.Timeout = time.Second; c.Slots = 16 }
-			g := startTallies(t, embedded(t), timeout, func(c *partition.Config) {
+			g := startTallies(t, oneServer(t), timeout, func(c *partition.Config) {
 				if tt.change != nil {
 					tt.change(c)
 				}
@@ -415,7 +415,7 @@ func TestStateThatCantMove(t *testing.T) {
 func TestStateOfAMixedGroup(t *testing.T) {
 	t.Parallel()
 	const keys = 100
-	g := startTallies(t, embedded(t), func(c *partition.Config) { c.State.Timeout = await.Patience })
+	g := startTallies(t, oneServer(t), func(c *partition.Config) { c.State.Timeout = await.Patience })
 	g.expect(1)
 	plain := g.startWith("plain", plainly{handler{g.rec, "plain"}, g.l})
 	await.That(t, "the plain worker has every slot", g.settled(plain))

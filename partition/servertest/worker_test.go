@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	beside "github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
@@ -124,19 +125,20 @@ func promises(t *testing.T, on func(t *testing.T) servers) {
 	}
 }
 
-// TestWorkersOnAnEmbeddedServer gives each test a server of its own, in this process.
-func TestWorkersOnAnEmbeddedServer(t *testing.T) {
+// TestWorkersOnAServer gives each test a server of its own.
+func TestWorkersOnAServer(t *testing.T) {
 	t.Parallel()
 	promises(t, func(t *testing.T) servers {
 		t.Parallel()
-		return embedded(t)
+		return oneServer(t)
 	})
 }
 
-// embedded is a server for one group alone, whose names are the plain ones.
-func embedded(t *testing.T) servers {
+// oneServer is a server for one group alone, whose names are the plain ones. It is in a process
+// beside the test's: the race detector, which slows what it watches, need not watch the server.
+func oneServer(t *testing.T) servers {
 	t.Helper()
-	return servers{url: natstest.Start(t).URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
+	return servers{url: beside.Start(t, beside.Options{}), change: plainNames}
 }
 
 // TestWorkersOnSeveralStreams gives each test four streams for one, and publishers that don't know of it.
@@ -151,19 +153,22 @@ func TestWorkersOnSeveralStreams(t *testing.T) {
 // sharded is a server for one group alone, in four streams, that maps what is published to them.
 func sharded(t *testing.T) servers {
 	t.Helper()
-	change := func(c *partition.Config) { c.Name, c.Stream, c.Subject, c.Shards = "worker", "jobs", "jobs.*.*", 4 }
+	change := func(c *partition.Config) {
+		plainNames(c)
+		c.Shards = 4
+	}
 	var c partition.Config
 	change(&c)
 	from, to := c.Mapping()
-	srv := natstest.Start(t)
-	srv.Map(t, from, to)
-	return servers{url: srv.URL(), change: change}
+	return servers{url: beside.Start(t, beside.Options{MapFrom: from, MapTo: to}), change: change}
 }
+
+func plainNames(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }
 
 // onEach runs a test with the messages in one stream, and in four.
 func onEach(t *testing.T, f func(t *testing.T, on servers)) {
 	t.Parallel()
-	for name, on := range map[string]func(*testing.T) servers{"one stream": embedded, "four streams": sharded} {
+	for name, on := range map[string]func(*testing.T) servers{"one stream": oneServer, "four streams": sharded} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f(t, on(t))

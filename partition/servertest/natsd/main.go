@@ -57,7 +57,7 @@ func answer(r natstest.Request, stop map[string]func()) natstest.Answer {
 		return a
 	}
 
-	running, err := servers.Run(options(*r.Start)...)
+	running, err := start(*r.Start)
 	if err != nil {
 		a.Err = err.Error()
 		return a
@@ -65,6 +65,19 @@ func answer(r natstest.Request, stop map[string]func()) natstest.Answer {
 	a.URL = running.URL()
 	stop[a.URL] = running.Stop
 	return a
+}
+
+// start starts the server of a request.
+func start(o natstest.Options) (*servers.Server, error) {
+	s, err := servers.Run(options(o)...)
+	if err != nil || o.MapTo == "" {
+		return s, err
+	}
+	if err := s.AddMapping(o.MapFrom, o.MapTo); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
 
 // options returns how the server of a request runs.

@@ -129,9 +129,17 @@ func (s *Server) Dir() string { return s.options.StoreDir }
 // Map changes the subject of what is published, as the mappings of a server's configuration do.
 func (s *Server) Map(t testing.TB, from, to string) {
 	t.Helper()
-	if err := s.running.GlobalAccount().AddMapping(from, to); err != nil {
-		t.Fatalf("mapping subject %q to %q: %v", from, to, err)
+	if err := s.AddMapping(from, to); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// AddMapping is Map for programs.
+func (s *Server) AddMapping(from, to string) error {
+	if err := s.running.GlobalAccount().AddMapping(from, to); err != nil {
+		return fmt.Errorf("mapping subject %q to %q: %w", from, to, err)
+	}
+	return nil
 }
 
 // Stop stops the server and waits until its files are closed. A second call does nothing.
