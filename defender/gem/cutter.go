@@ -216,8 +216,12 @@ func (c *cutter) samples(m message) []sample {
 		return samples
 	}
 
-	// A run that starts up to a period before its first sample misses none.
-	c.since = samples[0].at.Add(-period - period/2)
+	// The last sample that is known to be missing was taken a period before these. Where none is
+	// known to be, a run that starts up to a period before its first sample misses none.
+	c.since = samples[0].at.Add(-period / 2)
+	if missing := c.began && m.number-int64(n) > c.number; !missing {
+		c.since = c.since.Add(-period)
+	}
 	c.recent = nil
 	for _, run := range c.runs {
 		if run.ref.Start.Before(c.since) || run.ref.Start.After(m.at) {

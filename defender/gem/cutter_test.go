@@ -109,7 +109,9 @@ func TestCutter(t *testing.T) {
 
 		{"a hole within", "s 1|start a 1|s 2|s 5|end a 6|s 6", []string{"a samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing"}},
 		{"a hole before its end", "s 1|start a 1|s 2|end a 3|s 5", []string{"a samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing"}},
-		{"a hole at its start", "s 1|s 4|start a 2|s 5|end a 5", []string{"a samples are missing before 2026-03-01T12:00:00.25Z", "notice samples 2 to 3, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.40Z, are missing; the start or the end of a run may be missing too"}},
+		{"a hole at its start", "s 1|s 4|start a 2|s 5|end a 5", []string{"a samples are missing before 2026-03-01T12:00:00.35Z", "notice samples 2 to 3, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.40Z, are missing; the start or the end of a run may be missing too"}},
+		{"a hole that ends with the sample at its start", "s 1|s 3|start a 2|s 4|end a 4", []string{"a samples are missing before 2026-03-01T12:00:00.25Z", "notice samples 2 to 2, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.30Z, are missing; the start or the end of a run may be missing too"}},
+		{"a hole that ends before its start", "s 1|s 3|start a 2.6|s 4|end a 4", []string{"a 3-4 of 2", "notice samples 2 to 2, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.30Z, are missing; the start or the end of a run may be missing too"}},
 		{"a hole between runs", "s 1|start a 1|s 2|end a 2|s 5|start b 5|s 6|end b 6", []string{"a 1-2 of 2", "b 5-6 of 2", "notice samples 3 to 4, between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.50Z, are missing; the start or the end of a run may be missing too"}},
 		{"a trace that begins later", "start a 1|s 5|end a 6|s 6", []string{"a the trace began at 2026-03-01T12:00:00.50Z, after its start"}},
 		{"a trace that begins again in time", "s 10|start a 10|restart 11-12|end a 12", []string{"a 10-12 of 3"}},

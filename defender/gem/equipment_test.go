@@ -61,6 +61,7 @@ type equipment struct {
 	traces    map[uint32]*tracing
 	spools    bool // the host has chosen streams
 	pending   []secs.Message
+	taken     int // messages that were pending before: the number of the first that is
 	budget    int // of spooled messages that may be sent; without a spool all may
 	spooled   bool
 	lost      int // messages that were neither sent nor spooled
@@ -171,12 +172,12 @@ func (e *equipment) connected(conn *hsms.Conn) {
 func (e *equipment) shelve() {
 	if e.spoolCap == 0 || !e.spools {
 		e.lost += len(e.pending)
-		e.pending = nil
+		e.drop(len(e.pending))
 		return
 	}
 	e.spooled, e.budget = true, 0
 	if more := len(e.pending) - e.spoolCap; more > 0 { // the oldest are overwritten
-		e.pending = slices.Delete(e.pending, 0, more)
+		e.drop(more)
 		e.lost += more
 	}
 }
@@ -186,7 +187,8 @@ func (e *equipment) startAgain() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lost += len(e.pending)
-	e.pending, e.spooled = nil, false
+	e.drop(len(e.pending))
+	e.spooled = false
 	clear(e.reports)
 	clear(e.links)
 	clear(e.enabled)
@@ -196,15 +198,15 @@ func (e *equipment) startAgain() {
 // send sends what waits, one message after the other.
 func (e *equipment) send() {
 	for {
-		m, conn := e.next()
+		m, number, conn := e.next()
 		if conn == nil {
 			return
 		}
 		_, err := conn.Request(e.ctx, m)
 		e.mu.Lock()
 		switch {
-		case err == nil && len(e.pending) > 0:
-			e.pending = e.pending[1:]
+		case err == nil && e.taken == number: // it was not dropped meanwhile
+			e.drop(1)
 			e.budget--
 			e.spooled = e.spooled && len(e.pending) > 0
 		case err != nil && e.conn == conn: // the accepting goroutine will notice soon
@@ -219,17 +221,24 @@ func (e *equipment) send() {
 	}
 }
 
-// next waits for a message that may be sent. It returns no connection once all ends.
-func (e *equipment) next() (secs.Message, *hsms.Conn) {
+// drop takes messages from the front of those that wait. The caller holds the lock.
+func (e *equipment) drop(n int) {
+	e.pending = slices.Delete(e.pending, 0, n)
+	e.taken += n
+}
+
+// next waits for a message that may be sent, and returns its number, too. It returns no connection
+// once all ends.
+func (e *equipment) next() (secs.Message, int, *hsms.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for e.ctx.Err() == nil {
 		if e.conn != nil && len(e.pending) > 0 && (!e.spooled || e.budget > 0) {
-			return e.pending[0], e.conn
+			return e.pending[0], e.taken, e.conn
 		}
 		e.changed.Wait()
 	}
-	return secs.Message{}, nil
+	return secs.Message{}, 0, nil
 }
 
 // enqueue has a message be sent or spooled. The caller holds the lock.
@@ -297,7 +306,8 @@ func (e *equipment) unload(m secs.Message) byte {
 	case !e.spooled:
 		return 2
 	case code == 1:
-		e.pending, e.spooled = nil, false
+		e.drop(len(e.pending))
+		e.spooled = false
 		return 0
 	case e.budget > 0:
 		return 1

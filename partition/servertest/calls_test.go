@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition"
+	beside "github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
-	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // callsFor makes TestCalls a long test: go test ./partition/servertest -run TestCalls$ -calls.for 10m -v
@@ -320,7 +320,7 @@ func TestCallErrors(t *testing.T) {
 		}
 	})
 	t.Run("a handler that answers no calls", func(t *testing.T) {
-		other := startGroup(t, servers{url: natstest.Start(t).URL()}, 0)
+		other := startGroup(t, servers{url: beside.Start(t, beside.Options{})}, 0)
 		await.That(t, "the worker holds every slot", other.settled(other.start("mute")))
 		calls, err := partition.Open(other.connect("caller"), other.cfg.Name).Caller(t.Context())
 		if err != nil {

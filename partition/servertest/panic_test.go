@@ -16,8 +16,8 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	beside "github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
-	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // volatile is a handler of which every callback fails in a way of its own.
@@ -182,9 +182,9 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 // The other keys of its slot don't wait, and it becomes a dead letter with its stack.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Start(t)
+	url := beside.Start(t, beside.Options{})
 	cfg := partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 1}
-	g := &group{t: t, url: srv.URL(), cfg: cfg, rec: newRecorder(0), n: map[string]int{}}
+	g := &group{t: t, url: url, cfg: cfg, rec: newRecorder(0), n: map[string]int{}}
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "1" }
 	var attempts atomic.Int64
 	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})

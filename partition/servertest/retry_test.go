@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	beside "github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/report"
-	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func withRetry(c *partition.Config) {
@@ -164,8 +164,7 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 // TestRetryIsTheWholeGroups: workers with a retry queue and workers without are not there together.
 func TestRetryIsTheWholeGroups(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Start(t)
-	g := startGroup(t, servers{url: srv.URL()}, 0, withoutRetry)
+	g := startGroup(t, servers{url: beside.Start(t, beside.Options{})}, 0, withoutRetry)
 	w := g.start("w0")
 	await.That(t, "one worker settled", g.settled(w))
 	on := g.cfg

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	beside "github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/role"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
@@ -32,9 +33,9 @@ func TestWorkersOnAnExistingStream(t *testing.T) {
 // sourced is a server for one group alone, whose source is there.
 func sourced(t *testing.T, retention jetstream.RetentionPolicy) servers {
 	t.Helper()
-	srv := natstest.Start(t)
-	existing(t, srv.URL(), retention)
-	return servers{url: srv.URL(), change: fromExisting}
+	url := beside.Start(t, beside.Options{})
+	existing(t, url, retention)
+	return servers{url: url, change: fromExisting}
 }
 
 func fromExisting(c *partition.Config) {
@@ -56,10 +57,10 @@ func existing(t *testing.T, url string, retention jetstream.RetentionPolicy) jet
 // comes; the stream keeps all of it.
 func TestSourceHistory(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Start(t)
-	source := existing(t, srv.URL(), jetstream.LimitsPolicy)
-	js := natstest.JetStream(t, natstest.Connect(t, srv.URL()))
-	on := servers{url: srv.URL()}
+	url := beside.Start(t, beside.Options{})
+	source := existing(t, url, jetstream.LimitsPolicy)
+	js := natstest.JetStream(t, natstest.Connect(t, url))
+	on := servers{url: url}
 	publish := func(from, to int) {
 		for n := from; n <= to; n++ {
 			for _, key := range []string{"a.b", "c.d", "e.f"} {
@@ -114,9 +115,9 @@ func (g *group) processed() int {
 // TestSourceFaults: what can't be a source is refused before the group's stream is created.
 func TestSourceFaults(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Start(t)
-	existing(t, srv.URL(), jetstream.LimitsPolicy)
-	nc := natstest.Connect(t, srv.URL())
+	url := beside.Start(t, beside.Options{})
+	existing(t, url, jetstream.LimitsPolicy)
+	nc := natstest.Connect(t, url)
 	good := partition.Config{Name: "g", Stream: "s", Subject: "jobs.*.*", Slots: 4, Source: partition.Source{Stream: "history"}}
 	for name, tt := range map[string]struct {
 		change func(*partition.Config)
@@ -162,9 +163,9 @@ func TestSourceFaults(t *testing.T) {
 // TestSourceSince: a group takes messages from a time on.
 func TestSourceSince(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Start(t)
-	existing(t, srv.URL(), jetstream.LimitsPolicy)
-	js := natstest.JetStream(t, natstest.Connect(t, srv.URL()))
+	url := beside.Start(t, beside.Options{})
+	existing(t, url, jetstream.LimitsPolicy)
+	js := natstest.JetStream(t, natstest.Connect(t, url))
 	publish := func(data string) {
 		if _, err := js.Publish(t.Context(), "jobs.a.b", []byte(data)); err != nil {
 			t.Fatal(err)
@@ -176,7 +177,7 @@ func TestSourceSince(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	publish("1")
 
-	g := startGroup(t, servers{url: srv.URL(), change: fromExisting}, 0, func(c *partition.Config) { c.Source.Since = since })
+	g := startGroup(t, servers{url: url, change: fromExisting}, 0, func(c *partition.Config) { c.Source.Since = since })
 	if have, err := partition.Open(g.pub.Conn(), "worker").Config(t.Context()); err != nil || !have.Source.Since.Equal(since) {
 		t.Errorf("the group takes messages since %v, %v; want %v", have.Source.Since, err, since)
 	}
