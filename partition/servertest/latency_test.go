@@ -50,7 +50,7 @@ func handoffIsPrompt(t *testing.T) {
 			ws = append(ws, g.start(fmt.Sprint("w", len(ws))))
 		}
 		await.That(t, fmt.Sprintf("%d workers settled", n), func() bool {
-			g.publish(100, 1)
+			g.publish(100, 10) // so that most slots have work in hand when they move
 			return g.settled(ws...)()
 		})
 		g.publish(100, 1)
@@ -70,6 +70,7 @@ func handoffIsPrompt(t *testing.T) {
 	if len(pauses) == 0 {
 		t.Fatal("no message waited for a handoff: nothing is measured")
 	}
+	t.Logf("%d slots had messages that waited for a handoff, with %d workers at the end", len(pauses), len(ws))
 	if longest := slices.Max(pauses); longest > prompt {
 		t.Errorf("a message waited %v for the handoff of its slot, want at most %v", longest, prompt)
 	}
