@@ -156,9 +156,9 @@ func (h *Host) collect(ctx context.Context, tool Tool, fail func(error)) {
 		conn, err := dialer.Dial(ctx)
 		if err == nil {
 			err = s.serve(ctx, conn)
-			s.linkFailed()
 		}
 		if ctx.Err() == nil {
+			s.linkFailed()
 			s.down(err)
 		}
 	}

@@ -71,7 +71,7 @@ func (s *session) down(err error) {
 	}
 }
 
-// linkFailed notes that a connection has ended. Equipment that spools sends later what it could
+// linkFailed notes that there is no connection. Equipment that spools sends later what it could
 // not send now; of other equipment, events may be lost. No goroutine touches the cutters by now.
 func (s *session) linkFailed() {
 	if s.spools && !s.barren {
