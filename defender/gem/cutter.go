@@ -272,7 +272,7 @@ func (c *cutter) lost(reason string) bool {
 func (c *cutter) linkFailed() {
 	c.unsure = c.began
 	if run := c.unended(); run != nil && !run.named {
-		run.fail("the link failed during the run, whose end may be missing: runs have no name by which the next one's is told apart")
+		run.fail("the link failed during the run, and its end may be missing: runs have no names, so that the end of the next one would be taken for it")
 	}
 }
 

@@ -16,15 +16,15 @@ type sending struct {
 	event   *event
 }
 
-// done is a run as the equipment did it. All of its samples have numbers in a row.
-type done struct {
+// doneRun is a run as the equipment did it. All of its samples have numbers in a row.
+type doneRun struct {
 	start, end  time.Time
 	first, last int
 }
 
-// aProcess returns what equipment sends of runs that follow each other, and the runs by ID. Samples
+// randomProcess returns what equipment sends of runs that follow each other, and the runs by ID. Samples
 // are at whole periods, sent in groups; events are at them or between.
-func aProcess(random *rand.Rand, named bool, group int) ([]sending, map[string]done) {
+func randomProcess(random *rand.Rand, named bool, group int) ([]sending, map[string]doneRun) {
 	var all []sending
 	var rows [][]float64
 	n := 0
@@ -38,7 +38,7 @@ func aProcess(random *rand.Rand, named bool, group int) ([]sending, map[string]d
 			}
 		}
 	}
-	runs := map[string]done{}
+	runs := map[string]doneRun{}
 	sample(1)
 	for i := range 12 {
 		sample(random.IntN(4))
@@ -47,7 +47,7 @@ func aProcess(random *rand.Rand, named bool, group int) ([]sending, map[string]d
 			name = fmt.Sprint("r", i)
 		}
 		starts := between[random.IntN(3)]
-		d := done{start: atSample(float64(n) + starts), first: n}
+		d := doneRun{start: atSample(float64(n) + starts), first: n}
 		if starts > 0 {
 			d.first++
 		}
@@ -62,28 +62,29 @@ func aProcess(random *rand.Rand, named bool, group int) ([]sending, map[string]d
 	return all, runs
 }
 
-// TestCutter_cuts: whatever a link that fails costs equipment without a spool once its trace has
-// begun, every run is taken whole, or is said to be incomplete, or has its start and its end where one may be missing.
+// TestCutter_cuts: whatever messages equipment without a spool loses with its link, once its trace
+// has begun, every run is taken whole, or is said to be incomplete, or has its start and its end in
+// gaps that are reported.
 func TestCutter_cuts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5000) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		named := random.IntN(2) == 0
-		all, runs := aProcess(random, named, 1+random.IntN(4))
+		all, runs := randomProcess(random, named, 1+random.IntN(4))
 		c := &cutter{chamber: defender.Chamber{Tool: "t", Name: "c"}, plan: Chamber{Sensors: []string{"n"}, Period: Duration(period)}}
-		lost := 0 // messages yet, since the link failed
-		failed := false
+		toLose := 0 // messages, until the link is up again
+		down := false
 		for i, s := range all {
-			if c.began && lost == 0 && random.IntN(8) == 0 {
-				lost, failed = random.IntN(6), true
+			if c.began && toLose == 0 && random.IntN(8) == 0 {
+				toLose, down = random.IntN(6), true
 			}
-			if lost > 0 && i < len(all)-3 { // the end is seen
-				lost--
+			if toLose > 0 && i < len(all)-3 { // the last messages arrive
+				toLose--
 				continue
 			}
-			if failed {
+			if down {
 				c.linkFailed()
-				failed = false
+				down = false
 			}
 			if s.samples != nil {
 				c.message(*s.samples)
@@ -99,7 +100,7 @@ func TestCutter_cuts(t *testing.T) {
 }
 
 // faultOfCuts compares what a cutter says with the runs that were done; "" if it is right.
-func faultOfCuts(c *cutter, runs map[string]done) string {
+func faultOfCuts(c *cutter, runs map[string]doneRun) string {
 	said := map[string]bool{}
 	var incomplete []defender.ContextRef
 	_, outcomes, texts := c.take()

@@ -123,7 +123,7 @@ func TestCutter(t *testing.T) {
 			"notice the link failed between 2026-03-01T12:00:00.30Z and 2026-03-01T12:00:00.40Z, and the equipment has no spool: the start or the end of a run may be missing"}},
 		{"a link that failed, with a hole", "s 1|link|s 3", []string{"notice samples 2 to 2, between 2026-03-01T12:00:00.10Z and 2026-03-01T12:00:00.30Z, are missing; the start or the end of a run may be missing too"}},
 		{"a link that failed in a run without a name", "s 1|start - 1|s 2|link|end - 3|s 3", []string{
-			"20260301T120000.10Z the link failed during the run, whose end may be missing: runs have no name by which the next one's is told apart",
+			"20260301T120000.10Z the link failed during the run, and its end may be missing: runs have no names, so that the end of the next one would be taken for it",
 			"notice the link failed between 2026-03-01T12:00:00.20Z and 2026-03-01T12:00:00.30Z, and the equipment has no spool: the start or the end of a run may be missing"}},
 		{"a message that was not read, between runs", "s 1|lost", []string{"notice not read"}},
 

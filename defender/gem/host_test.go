@@ -342,11 +342,7 @@ func TestHost(t *testing.T) {
 // the host says.
 func TestHost_incomplete(t *testing.T) {
 	t.Parallel()
-	e := startEquipment(t, func(e *equipment) { e.spoolCap = 0 })
-	p := newProcess(e, 0, 2)
-	r := newRig(t, planFor(t, 1, 2, 1, e.address))
-	r.start()
-	e.traced(1)
+	e, p, r := startWithoutSpool(t)
 	p.run("whole", 10)
 	e.sent()
 	p.begin("cut", 10)
@@ -368,14 +364,21 @@ func TestHost_incomplete(t *testing.T) {
 	r.check("etch1", "c1", p)
 }
 
-// TestHost_lostEvents: of equipment without a spool, a run may be lost with no sample.
-func TestHost_lostEvents(t *testing.T) {
-	t.Parallel()
+// startWithoutSpool starts a host that collects from equipment without a spool.
+func startWithoutSpool(t *testing.T) (*equipment, *process, *rig) {
+	t.Helper()
 	e := startEquipment(t, func(e *equipment) { e.spoolCap = 0 })
 	p := newProcess(e, 0, 2)
 	r := newRig(t, planFor(t, 1, 2, 1, e.address))
 	r.start()
 	e.traced(1)
+	return e, p, r
+}
+
+// TestHost_lostEvents: of equipment without a spool, a run may be lost with no sample.
+func TestHost_lostEvents(t *testing.T) {
+	t.Parallel()
+	e, p, r := startWithoutSpool(t)
 	p.samples(2)
 	e.sent()
 

@@ -61,7 +61,7 @@ func (s *session) askSpool(ctx context.Context, conn *hsms.Conn) (more bool, err
 	reply, err := conn.Request(ctx, secs.New(6, 23, secs.Byte(0)))
 	switch {
 	case errors.Is(err, hsms.ErrAborted):
-		s.notice("the equipment has no spool: a run during which the link fails will be incomplete; write spool: false into the plan if this is known")
+		s.notice("the equipment has no spool: a run during which the link fails may be incomplete; write spool: false into the plan if this is known")
 		s.spools = false
 		return false, nil
 	case err != nil:

@@ -5,8 +5,8 @@ type Options struct {
 	Dir         string // for what it stores; Start fills it in
 	MaxStore    int64  // how many bytes it stores; 0: no limit that a test meets
 	NoJetStream bool   // a server without JetStream
-	MapFrom     string // subjects whose messages are stored under others, and
-	MapTo       string // which; empty: none
+	MapFrom     string // of a subject mapping: what is published to these subjects
+	MapTo       string // is stored under these; empty: there is none
 
 	// Of one of a cluster: its name, where clients find it, where the others do, and where
 	// it finds them.
