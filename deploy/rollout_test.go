@@ -223,10 +223,23 @@ func (c *cluster) replace(t *testing.T, group *partition.Group, before *report.M
 		if len(problems) == 0 {
 			return after
 		}
+		c.logEvents(t, group)
 		if !disturbed || attempt == attempts {
 			t.Fatal(strings.Join(problems, "\n"))
 		}
 		before = after
+	}
+}
+
+// logEvents logs what happened in the group since the last release began.
+func (c *cluster) logEvents(t *testing.T, group *partition.Group) {
+	t.Helper()
+	err := group.Events(t.Context(), event.Query{Since: c.began}, func(e event.Event) error {
+		t.Logf("%s %s %s %s", e.Time.Format("15:04:05.000"), e.Worker, e.Kind, e.Text())
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

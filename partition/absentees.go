@@ -117,14 +117,32 @@ func (a *absentees) atRest(i int32) bool {
 // the cause may be a broker outage, because then it comes back, too.
 func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	away := absence{since: a.now, lease: lease}
+	// It may have stopped while nobody led, without a leader's decision.
+	replaced := lease.Leaving && a.roster.peers.staying() < a.expected()
 	switch {
-	case a.roster.flagged(w):
+	case a.roster.flagged(w) || replaced:
 		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
 	case a.lease.uncertain(a.now) || many:
 		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
 		a.emit(event.Event{Kind: event.WorkerAwaited, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.Rebalance.RestartGrace})
 	}
 	a.absent[w] = away
+}
+
+// awaitRestarters has the slots of restarting workers wait whose leases ended before the leader knew
+// that its map was written. They act on the map as soon as they see it, and the leader may hear
+// of that before it hears of its own write.
+func (a *absentees) awaitRestarters() {
+	if a.cur == nil {
+		return
+	}
+	for i := range a.cur.Restarting {
+		w := a.cur.Workers[i]
+		if away, missed := a.absent[w]; missed && away.until.IsZero() {
+			away.until = away.since.Add(a.cfg.Rebalance.RestartGrace)
+			a.absent[w] = away
+		}
+	}
 }
 
 // missingAtSync notes which workers of the map have no lease when a leader begins. If they are

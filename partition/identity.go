@@ -151,7 +151,7 @@ func (i *identity) claim() {
 func (i *identity) room() bool {
 	want := i.expected()
 	allGone := !i.now.Before(i.up.unledSince().Add(i.cfg.Rebalance.RestartGrace))
-	return want == 0 || allGone || i.names.live(i.now, i.staleAfter) < want
+	return want == 0 || allGone || i.names.live(i.staleAfter) < want
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.
@@ -295,7 +295,7 @@ func (i *identity) leasesListed(in kvInput) {
 // after the other, before the list is believed of them: it may come from a replica
 // that is behind, and then a name that was given back is on it.
 func (i *identity) lookAtDead() {
-	if name := i.names.unsure(i.now, i.staleAfter); name != "" {
+	if name := i.names.unsure(i.staleAfter); name != "" {
 		i.kv(kvEffect{purpose: forDeadName, op: opGet, bucket: i.cfg.bucketIDs(), key: name})
 		return
 	}
@@ -350,7 +350,7 @@ func (i *identity) claimed(in kvInput) {
 		i.reclaiming = false
 		i.claim() // not ours any more; maybe it is free
 	case errors.Is(in.err, errConflict):
-		i.names.taken[in.key] = true
+		i.names.takenBefore(in.key)
 		i.conflicts++
 		i.claimNext()
 	case in.op == opCreate:

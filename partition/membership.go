@@ -282,16 +282,19 @@ func (s *membership) leaveDue() {
 	if s.stage != stageLeaving {
 		return
 	}
+	// What is given back must be as this worker knows it. A renewal that is under way would make it
+	// newer, and then the stable ID stays taken, and the slots wait for it in vain.
+	renewing := s.renewing || s.identity.renewing
 	switch {
 	case !s.now.Before(s.leaveBy.Add(leaveSlack)):
 		s.own.dropAll()
 		s.election.stepDown()
 		s.exit()
 	case s.own.abandoning:
-		if len(s.own.slots) == 0 && len(s.own.old.slots) == 0 && !s.renewing {
+		if len(s.own.slots) == 0 && len(s.own.old.slots) == 0 && !renewing {
 			s.farewell()
 		}
-	case !s.own.any() && !s.renewing && s.mapLetsGo():
+	case !s.own.any() && !renewing && s.mapLetsGo():
 		s.farewell()
 	case !s.now.Before(s.leaveBy), s.leader == (record.Process{}) && s.now.Sub(s.leaderless) >= aloneAfter:
 		s.own.abandon()

@@ -23,8 +23,9 @@ type nameTable struct {
 	// unleased are the names that no worker has a lease under, and since when. A worker
 	// that has just claimed its name has no lease yet, either.
 	unleased map[string]time.Time
-	// leasesListed: unleased is of the same moment as taken.
+	// leasesListed: unleased is of the same moment as taken, leasesAt.
 	leasesListed bool
+	leasesAt     time.Time
 }
 
 // list takes in a list of the names that are held.
@@ -47,21 +48,29 @@ func (t *nameTable) listLeases(names []string, now time.Time) {
 			unleased[name] = since
 		}
 	}
-	t.unleased, t.leasesListed = unleased, true
+	t.unleased, t.leasesListed, t.leasesAt = unleased, true, now
 }
 
-// abandoned reports whether a name is held, and has been without a lease for so long that
-// its holder must be dead.
-func (t *nameTable) abandoned(name string, now time.Time, after func(name string) time.Duration) bool {
+// takenBefore notes that another worker was faster to claim a name. It has no lease yet, or one that
+// the last list doesn't have.
+func (t *nameTable) takenBefore(name string) {
+	t.taken[name] = true
+	delete(t.unleased, name)
+}
+
+// abandoned reports whether a name is held, and was without a lease for so long, when the leases
+// were listed, that its holder must be dead. What has passed since says nothing: meanwhile
+// another worker may have taken the name.
+func (t *nameTable) abandoned(name string, after func(name string) time.Duration) bool {
 	since, unleased := t.unleased[name]
-	return unleased && t.leasesListed && t.taken[name] && now.Sub(since) >= after(name)
+	return unleased && t.leasesListed && t.taken[name] && t.leasesAt.Sub(since) >= after(name)
 }
 
 // live counts the names whose holders are not dead.
-func (t *nameTable) live(now time.Time, after func(name string) time.Duration) int {
+func (t *nameTable) live(after func(name string) time.Duration) int {
 	n := len(t.taken)
 	for name := range t.unleased {
-		if t.abandoned(name, now, after) {
+		if t.abandoned(name, after) {
 			n--
 		}
 	}
@@ -70,9 +79,9 @@ func (t *nameTable) live(now time.Time, after func(name string) time.Duration) i
 
 // unsure returns the lowest name that is held by the list but seems to be free, "" if
 // there is none.
-func (t *nameTable) unsure(now time.Time, after func(name string) time.Duration) string {
+func (t *nameTable) unsure(after func(name string) time.Duration) string {
 	for _, name := range slices.SortedFunc(maps.Keys(t.taken), compareIDs) {
-		seemsFree := t.released[name] || t.abandoned(name, now, after)
+		seemsFree := t.released[name] || t.abandoned(name, after)
 		if seemsFree && !t.confirmed[name] {
 			return name
 		}

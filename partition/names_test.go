@@ -18,30 +18,44 @@ func TestNameTable(t *testing.T) {
 		n.list([]string{"w-0", "w-1"})
 		n.listLeases([]string{"w-0"}, start)
 		n.list([]string{"w-0", "w-1"})
-		if n.abandoned("w-1", start.Add(time.Second), after) {
+		if n.abandoned("w-1", after) {
 			t.Error("abandoned by an old list of leases")
 		}
-		n.listLeases([]string{"w-0"}, start.Add(900*time.Millisecond))
-		if n.abandoned("w-1", start.Add(999*time.Millisecond), after) || n.live(start.Add(999*time.Millisecond), after) != 2 {
+		n.listLeases([]string{"w-0"}, start.Add(999*time.Millisecond))
+		if n.abandoned("w-1", after) || n.live(after) != 2 {
 			t.Error("abandoned too soon")
 		}
-		if !n.abandoned("w-1", start.Add(time.Second), after) || n.live(start.Add(time.Second), after) != 1 {
-			t.Error("its holder is not taken for dead a second after the first list without its lease")
+		n.listLeases([]string{"w-0"}, start.Add(time.Second))
+		if !n.abandoned("w-1", after) || n.live(after) != 1 {
+			t.Error("its holder is not taken for dead by a list a second after the first one without its lease")
+		}
+	})
+	t.Run("a name that another worker has just claimed is not abandoned", func(t *testing.T) {
+		t.Parallel()
+		var n nameTable
+		for _, at := range []time.Time{start, start.Add(time.Second)} {
+			n.list([]string{"w-0", "w-1"})
+			n.listLeases([]string{"w-0"}, at)
+		}
+		n.read("w-1", false)
+		n.takenBefore("w-1")
+		if n.abandoned("w-1", after) || n.live(after) != 2 {
+			t.Error("it is taken for abandoned, since it was before")
 		}
 	})
 	t.Run("a name that seems to be free is read first, the lowest before others", func(t *testing.T) {
 		t.Parallel()
 		n := nameTable{released: map[string]bool{"w-10": true, "w-9": true}}
 		n.list([]string{"w-8", "w-9", "w-10"})
-		if got := n.unsure(start, after); got != "w-9" {
+		if got := n.unsure(after); got != "w-9" {
 			t.Fatalf("%q is read first, want w-9", got)
 		}
 		n.read("w-9", true)
-		if got := n.unsure(start, after); got != "w-10" {
+		if got := n.unsure(after); got != "w-10" {
 			t.Fatalf("%q is read next, want w-10", got)
 		}
 		n.read("w-10", false)
-		if got := n.unsure(start, after); got != "" || n.taken["w-10"] || !n.taken["w-9"] {
+		if got := n.unsure(after); got != "" || n.taken["w-10"] || !n.taken["w-9"] {
 			t.Errorf("at the end %q is to be read; held: %v", got, n.taken)
 		}
 	})
