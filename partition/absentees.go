@@ -117,7 +117,9 @@ func (a *absentees) atRest(i int32) bool {
 // the cause may be a broker outage, because then it comes back, too.
 func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	away := absence{since: a.now, lease: lease}
-	// It may have stopped while nobody led, without a leader's decision.
+	// A stopping worker restarts, too, if the group is too small without it. No map may say so: it
+	// stops without a decision when nobody leads, and one that acts on the map is gone, perhaps,
+	// before the leader hears that its map was written.
 	replaced := lease.Leaving && a.roster.peers.staying() < a.expected()
 	switch {
 	case a.roster.flagged(w) || replaced:
@@ -127,22 +129,6 @@ func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 		a.emit(event.Event{Kind: event.WorkerAwaited, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.Rebalance.RestartGrace})
 	}
 	a.absent[w] = away
-}
-
-// awaitRestarters has the slots of restarting workers wait whose leases ended before the leader knew
-// that its map was written. They act on the map as soon as they see it, and the leader may hear
-// of that before it hears of its own write.
-func (a *absentees) awaitRestarters() {
-	if a.cur == nil {
-		return
-	}
-	for i := range a.cur.Restarting {
-		w := a.cur.Workers[i]
-		if away, missed := a.absent[w]; missed && away.until.IsZero() {
-			away.until = away.since.Add(a.cfg.Rebalance.RestartGrace)
-			a.absent[w] = away
-		}
-	}
 }
 
 // missingAtSync notes which workers of the map have no lease when a leader begins. If they are

@@ -491,7 +491,6 @@ func (b *rebalance) review() {
 	if !b.mayPlan() {
 		return
 	}
-	b.absentees.awaitRestarters()
 	if b.maps.writer.pending != nil {
 		// A plan rests on a map that is written. What is not urgent waits for
 		// that until the pending changes are due.
