@@ -42,8 +42,6 @@ type kubelet struct {
 	pods   map[types.UID]*podProcess
 	errs   []error
 	fewest int // pods that were ready at a look since watch
-	looked time.Time
-	gap    time.Duration // the longest between two looks since watch
 }
 
 // podProcess is the process of a pod.
@@ -146,11 +144,6 @@ func (k *kubelet) look(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fewest = min(k.fewest, ready)
-	if now := time.Now(); k.looked.IsZero() {
-		k.looked = now
-	} else {
-		k.gap, k.looked = max(k.gap, now.Sub(k.looked)), now
-	}
 	return nil
 }
 
@@ -158,15 +151,7 @@ func (k *kubelet) look(ctx context.Context) error {
 func (k *kubelet) watch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fewest, k.gap = 1<<30, 0
-}
-
-// longestGap returns the longest time between two looks since watch: far above their interval, it says that this machine
-// kept processes waiting.
-func (k *kubelet) longestGap() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.gap
+	k.fewest = 1 << 30
 }
 
 // fewestReady returns the fewest pods that were ready at a time since watch.
