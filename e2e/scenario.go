@@ -36,7 +36,7 @@ var scripts = map[string]script{
 	"leader-crash": {about: "the leader is killed, three times",
 		cases: []string{"in-window", "mid-rebalance"}, run: leaderCrash},
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
-		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
+		cases: []string{"surge", "deployment"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
 	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
