@@ -296,7 +296,7 @@ func fill(t *testing.T, js jetstream.JetStream, keys, from, to int) {
 	t.Helper()
 	for n := from; n <= to; n++ {
 		for k := range keys {
-			if _, err := js.PublishAsync(fmt.Sprintf("jobs.a%d.b%d", k, k%3), fmt.Append(nil, n), jetstream.WithRetryAttempts(0)); err != nil {
+			if _, err := js.PublishAsync(fmt.Sprintf("jobs.a%d.b%d", k, k%3), fmt.Append(nil, n), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(await.Patience)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -108,9 +108,10 @@ func TestRefusedWrites(t *testing.T) {
 	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.Storage.MaxBytes = -1 })
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
 	await.That(t, "two workers settled", g.settled(ws...))
-	if v := g.look(t); v.State() != state.Stable || v.Report().Why != "" {
-		t.Fatalf("it begins as %s: %s", v.State(), v.Report().Why)
-	}
+	await.That(t, "it begins without a reason for concern", func() bool {
+		v := g.look(t)
+		return v.State() == state.Stable && v.Report().Why == ""
+	})
 	if _, err := g.pub.CreateStream(t.Context(), jetstream.StreamConfig{Name: "foreign", Subjects: []string{"foreign"}}); err != nil {
 		t.Fatal(err)
 	}
