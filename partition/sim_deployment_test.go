@@ -25,7 +25,7 @@ func TestASimulatedDeploymentMovesNothing(t *testing.T) {
 func updateAsDeployment(s *sim, surge int, latency time.Duration) *simViolation {
 	s.resize(12)
 	s.cfg.Delivery.AckWait = 4 * simCalm
-	s.cfg.Rebalance.RestartGrace += 10 * latency // standbys that are as fast get one ID after the other
+	s.cfg.Rebalance.RestartGrace += 10 * latency // standbys that race for the same ID get one after the other
 	s.faults = simFaults{latency: latency, reconnect: 600 * time.Millisecond}
 	s.expect(6)
 	for range 6 {
@@ -51,7 +51,7 @@ func updateAsDeployment(s *sim, surge int, latency time.Duration) *simViolation 
 
 	s.run(max(s.now, 40*time.Second), nil)
 	s.run(s.now+20*time.Second, s.check.atRest)
-	return s.movedNothing(before, "an update as of a Deployment")
+	return s.movedNothing(before, "an update by a Deployment")
 }
 
 // readyWorkers counts the workers whose pods would be ready.

@@ -325,7 +325,7 @@ func again(done map[string]int) (n int) {
 func TestSourceFullStream(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, sourced(t, jetstream.LimitsPolicy), 0, func(c *partition.Config) { c.Storage.MaxBytes = 64 << 10 })
-	// Few more than have room: each time the stream is full, the server waits for seconds before it copies again.
+	// Only a few times as many as have room: each time the stream is full, the server waits for seconds before it copies again.
 	const total = 50 * 12
 	g.publish(50, total/50)
 	own, err := g.pub.Stream(t.Context(), g.cfg.Stream)
