@@ -75,6 +75,7 @@ type Pods struct {
 	Withdrawn int    `json:"withdrawn"` // their owner took them away before they ran, as when the trace was recorded
 	Carried   int    `json:"carried"`   // of Total: were there when the window begins; their waiting is not counted
 	Evicted   int    `json:"evicted"`   // evictions by drains; such a pod starts from the beginning
+	Displaced int    `json:"displaced"` // evicted pods that found no room within ten seconds
 	GPU       int    `json:"gpu"`       // of Total: asked for GPUs, which were ignored
 	Example   string `json:"neverFitExample,omitempty"`
 }
@@ -170,11 +171,15 @@ type run struct {
 	out       Result
 }
 
+// displacedAfter is how long after its eviction a pod is still without a place if the others had no room for it. Its grace is 2 s.
+const displacedAfter = 10 * time.Second
+
 // fate is what became of a pod.
 type fate struct {
 	placed    bool
 	waited    time.Duration
-	withdrawn bool // before it was placed
+	withdrawn bool      // before it was placed
+	evicted   time.Time // the last time; zero when it runs again
 }
 
 type life struct {
@@ -303,9 +308,15 @@ func (r *run) watch(e sim.Entry) {
 		i := r.index[e.Detail]
 		if f := &r.fate[i]; !f.placed {
 			f.placed, f.waited = true, e.At.Sub(r.start)-r.pods[i].Created
+		} else if !f.evicted.IsZero() {
+			if e.At.Sub(f.evicted) > displacedAfter {
+				r.out.Pods.Displaced++
+			}
+			f.evicted = time.Time{}
 		}
 	case sim.Evicted:
 		r.out.Pods.Evicted++
+		r.fate[r.index[e.Detail]].evicted = e.At
 	case sim.Withdrawn:
 		i := r.index[e.Detail]
 		r.fate[i].withdrawn = !r.fate[i].placed

@@ -117,6 +117,7 @@ func (t table) writeMeasurements() {
 	t.number("never fitting", func(r Result) int { return r.Pods.NeverFit })
 	t.number("withdrawn", func(r Result) int { return r.Pods.Withdrawn })
 	t.number("evicted", func(r Result) int { return r.Pods.Evicted })
+	t.number("evicted without room", func(r Result) int { return r.Pods.Displaced })
 	t.number("ticks", func(r Result) int { return r.Ticks })
 	t.number("ticks with errors", func(r Result) int { return r.Errors })
 }

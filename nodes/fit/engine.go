@@ -43,6 +43,7 @@ type class struct {
 // Admission depends on a pod's kind alone, so it is kept for each kind that asked.
 type bin struct {
 	node  *corev1.Node
+	all   nodes.Resources // allocatable of a node that is there
 	room  nodes.Resources
 	extra map[string]int64 // extended resources that are left
 	ports []HostPort
@@ -82,7 +83,7 @@ func (e *engine) addNode(n *nodes.Node) *bin {
 
 // newBin returns a node that is there, with the pods of its DaemonSets alone.
 func newBin(n *nodes.Node) *bin {
-	b := &bin{node: asNode(n.Name, n.Labels, n.Taints), room: n.Allocatable, of: -1, count: 1}
+	b := &bin{node: asNode(n.Name, n.Labels, n.Taints), all: n.Allocatable, room: n.Allocatable, of: -1, count: 1}
 	b.take(n.Daemon, 1)
 	b.room.Pods -= n.Daemon.Pods
 	b.extra = maps.Clone(n.Extended)

@@ -64,6 +64,7 @@ type fleet struct {
 	spreads map[*spreadRule]domains // of nodes that count for a spread constraint
 
 	packed int // questions that needed a placement
+	failed int // simulations of the scheduler that left a pod without a place
 	looked int // nodes that were looked at for a place
 }
 
@@ -110,7 +111,8 @@ func (fl *fleet) Remove(node *nodes.Node) {
 	fl.forget()
 }
 
-// Without returns "" if all leaving pods fit the nodes without one of them, or one that does not and why.
+// Without returns "" if all leaving pods fit the nodes without one of them, both packed and as the scheduler places them, or one that
+// does not and why.
 func (fl *fleet) Without(node *nodes.Node, leaving []nodes.Pod) string {
 	own := fl.index[node]
 	var classes []*class
@@ -128,7 +130,10 @@ func (fl *fleet) Without(node *nodes.Node, leaving []nodes.Pod) string {
 
 	fl.packed++
 	order(classes)
-	return fl.try(own, classes)
+	if why := fl.try(own, classes, (*trial).place); why != "" {
+		return why
+	}
+	return fl.simulateScheduling(own, leaving)
 }
 
 func refused(c *class, why string) string {

@@ -18,9 +18,8 @@ type placing struct {
 // changed reports whether a node is not as it is between two questions.
 func (t *trial) changed(b *bin) bool { return t != nil && (t.on[b] || t.fl.e.bins[t.own] == b) }
 
-// try places classes on all nodes but one, as an engine with these nodes would, and takes everything back. It returns "" if all have a
-// place.
-func (fl *fleet) try(own int, classes []*class) string {
+// try places classes one after the other on all nodes but one, and takes everything back. It returns "" if all have a place.
+func (fl *fleet) try(own int, classes []*class, place func(*trial, *class)) string {
 	for _, c := range classes {
 		fl.spreadOf(c.kind)
 	}
@@ -34,14 +33,14 @@ func (fl *fleet) try(own int, classes []*class) string {
 	}()
 
 	for _, c := range classes {
-		if t.place(c); c.left > 0 {
+		if place(t, c); c.left > 0 {
 			return refused(c, t.refusal(c))
 		}
 	}
 	return ""
 }
 
-// place places as much of a class as fits.
+// place places as much of a class as fits, as an engine with these nodes would.
 func (t *trial) place(c *class) {
 	if !c.free() {
 		t.placeEach(c)

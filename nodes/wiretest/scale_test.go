@@ -301,6 +301,6 @@ The adapters of EC2 and Kubernetes talk HTTP to a simulated region whose servers
 %s
 ## Growth
 
-10 full nodes, and 900 pods of which ten fit on a node; with pools a third of them only in one. A node joins 70 s after its launch. A tick every 10 s, ` + "`SIZING=fit MAX_WORKERS=110`" + `. The time is the simulated region's.
+10 full nodes, and 900 pods of which ten fit on a node; with pools a third of them only in one. A node joins 70 s after its launch. A tick every 10 s, ` + "`SIZING=fit MAX_WORKERS=110`" + `. The time is the simulated region's. CPU is of the whole process, of which the simulated Prometheus takes half.
 
 %s`

@@ -35,8 +35,8 @@ func (s scene) report(rows []result) string {
 	line("- **Start**: the trace begins when the autoscaler is ready: when Karpenter's `/readyz` answers that its caches are filled, and when Muster's answers that its first tick is over.")
 	line("- **Time** passes %v times as fast. Divided too, to whole seconds: a boot of %v; Karpenter's `consolidateAfter` %v and batches of %v to %v (to milliseconds); "+
 		"Muster's tick %v, IDLE_DOWN_SEC, COOLDOWN_DOWN_SEC and timeouts.", s.speed, bootTime, consolidateAfter, batchIdle, batchMax, tick)
-	line("- **Not divided**, so that it costs both more of the trace's time than in production: controllers and scheduler of Kubernetes; Karpenter's constants, " +
-		"such as 10 s between looks for consolidation and 15 s before one is carried out; Muster's wait of a second before a tick for a pod.")
+	line("- **Not divided**, so that it costs both more of the trace's time than in production: controllers of Kubernetes; its scheduler, which tries a pod that it has refused " +
+		"again after up to 10 s, while later pods may take its room; Karpenter's constants, such as 10 s between looks for consolidation and 15 s before one is carried out; Muster's wait of a second before a tick for a pod.")
 	line("- **Karpenter**: `WhenEmptyOrUnderutilized`, its default budget of 10 %% of nodes, no limit per hour. "+
 		"**Muster**: SIGNALS=kubernetes, SIZING=fit, CONSOLIDATION=replace, and %d consolidations for each hour of the trace. "+
 		"These were chosen on weeks of the same trace ([backtest](backtest.md)); Karpenter's were not chosen on it.", perHour)
