@@ -395,6 +395,7 @@ func (t *Cluster) enter(p *Process, run sim.PodRun) sim.Process {
 
 // attend enters the defender of a pod, and follows it to its end.
 func (t *Cluster) attend(p *Process, run sim.PodRun) *podProcess {
+	p.startsAgain()
 	pod := &podProcess{Process: p, node: run.Node}
 	t.mu.Lock()
 	t.pods[run.Pod] = pod

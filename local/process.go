@@ -32,9 +32,10 @@ type Process struct {
 	Err     error         // of its end, valid after Done
 	Gather  func() ([]*dto.MetricFamily, error)
 
-	kill func() time.Time // at once; returns when it was gone
-	mu   sync.Mutex
-	gone time.Time // when it was killed; zero: it was not
+	kill  func() time.Time // at once; returns when it was gone
+	mu    sync.Mutex
+	gone  time.Time // when it was killed; zero: it was not
+	again bool      // its pod starts it again when it fails
 }
 
 // Kill ends the defender at once, and returns when it was gone.
@@ -68,9 +69,22 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// failed returns the error of a defender that ended unasked.
+// startsAgain notes that the defender's pod starts it again when it fails.
+func (p *Process) startsAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again = true
+}
+
+// failed returns the error of a defender that ended unasked. That a server did not answer in time is none if the pod starts it again:
+// on Kubernetes nothing else would happen.
 func (p *Process) failed() error {
 	if !p.Ended() || !p.Gone().IsZero() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.again && errors.Is(p.Err, context.DeadlineExceeded) {
 		return nil
 	}
 	return p.Err
