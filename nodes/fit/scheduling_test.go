@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodes"
 )
 
-// podOf is a pod that asks for so many of them, and for no memory.
+// podOf is a pod that asks for n cores, and for no memory.
 func podOf(name string, n int64) nodes.Pod {
 	return nodes.Pod{Name: "p/" + name, Requests: nodes.Resources{MilliCPU: 1000 * n}}
 }
@@ -60,7 +60,7 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
-// TestScheduling_most: a decision about thousands of nodes does not simulate for ever.
+// TestScheduling_most: a decision about thousands of nodes bounds its simulations.
 func TestScheduling_most(t *testing.T) {
 	list := scattered(mostFailed + 10)
 	fl := New(Config{}).Fleet(list).(*fleet)
