@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/muster-dev/muster/internal/awsbody"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/setting"
 )
@@ -87,7 +88,7 @@ func New(ac aws.Config, cfg Config, options ...func(*dynamodb.Options)) (*DB, er
 	}
 	api := dynamodb.NewFromConfig(ac, func(o *dynamodb.Options) {
 		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) { r.MaxAttempts, r.MaxBackoff = 4, time.Second })
-		o.APIOptions = append(o.APIOptions, inTime(cfg.Now))
+		o.APIOptions = append(o.APIOptions, awsbody.AddReadOnly, inTime(cfg.Now))
 		for _, f := range options {
 			f(o)
 		}

@@ -3,6 +3,7 @@ package dynamo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -93,6 +94,10 @@ type tap struct {
 }
 
 func (t *tap) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, ok := r.Body.(io.WriterTo); ok {
+		return nil, errors.New("net/http may close the connection before the response is read: see internal/awsbody")
+	}
+
 	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	send := func() (*http.Response, error) { return t.to.RoundTrip(r) }
 	if t.through == nil {

@@ -22,6 +22,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/muster-dev/muster/internal/awsbody"
 )
 
 // Open returns a Cloud that talks to AWS, or to where c.Endpoints says. Credentials and region come from where the AWS SDK finds
@@ -65,7 +67,7 @@ func Open(ctx context.Context, c Config) (*Cloud, error) {
 func loadAWS(ctx context.Context, c Config) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{
 		config.WithRetryer(func() aws.Retryer { return readRetryer() }),
-		config.WithAPIOptions([]func(*middleware.Stack) error{addDeadline}),
+		config.WithAPIOptions([]func(*middleware.Stack) error{awsbody.AddReadOnly, addDeadline}),
 	}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
@@ -142,7 +144,7 @@ func Options(o *ec2.Options) {
 		o.Retryer = readRetryer()
 	}
 	launches := launchRetryer{o.Retryer}
-	o.APIOptions = append(o.APIOptions, addDeadline, addRealReply, func(s *middleware.Stack) error {
+	o.APIOptions = append(o.APIOptions, awsbody.AddReadOnly, addDeadline, addRealReply, func(s *middleware.Stack) error {
 		if s.ID() != "RunInstances" {
 			return nil
 		}

@@ -3,11 +3,17 @@ package ec2_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
@@ -212,6 +218,27 @@ func TestAnAttemptAfterTheDeadlineOfTheCallersClockIsNotSent(t *testing.T) {
 		t.Errorf("%v after %d requests", err, r.count("RunInstances"))
 	}
 }
+
+// See internal/awsbody: net/http must be able to finish with a request's body after the SDK has closed it.
+func TestBodiesOfRequestsAreReadOnly(t *testing.T) {
+	sent := 0
+	client := roundTrip(func(r *http.Request) (*http.Response, error) {
+		sent++
+		if _, ok := r.Body.(io.WriterTo); ok {
+			t.Errorf("the body of %s is a %T, which has a method WriteTo", r.URL, r.Body)
+		}
+		return nil, errors.New("no reply")
+	})
+	cfg := aws.Config{Region: "local", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""), HTTPClient: client, RetryMaxAttempts: 1}
+	_, err := awsec2.NewFromConfig(cfg, ec2.Options).DescribeInstances(t.Context(), &awsec2.DescribeInstancesInput{})
+	if err == nil || sent != 1 {
+		t.Errorf("it sent %d requests: %v", sent, err)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A request that the cloud carries out after its sender has given it up is what a client token is for.
 func TestALaunchThatArrivesLateIsFoundByItsToken(t *testing.T) {
