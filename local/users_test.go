@@ -346,7 +346,8 @@ func (c *court) work() {
 		_, err = firstOf(ctx, nc, a)
 		c.ok(role.Console, "reading an acknowledgement", err)
 	}
-	// The node plane.
+	// The node plane. What fills the heartbeats' bucket may have expired.
+	c.write("defender-heartbeats")
 	plane := workers.New(c.as(role.Nodes), defender.Group)
 	c.eventually("node-b drained", func() bool {
 		left, err := plane.DrainWorkers(ctx, "node-b", time.Now().Add(time.Minute))
@@ -490,28 +491,51 @@ func (c *court) widen(stream string) {
 // confirm what they have, or removes it.
 func (c *court) fill(on bool) {
 	c.t.Helper()
-	ctx := c.t.Context()
-	js := natstest.JetStream(c.t, c.harness())
 	for _, bucket := range []string{"stable-ids", "defender-heartbeats", "defender-assignments"} {
-		kv, err := js.KeyValue(ctx, bucket)
-		if err != nil {
-			c.t.Fatal(err)
-		}
 		if on {
 			c.widen("KV_" + bucket)
-		}
-		for i := range 20 {
-			key := fmt.Sprintf("test-%d", i)
-			if on {
-				_, err = kv.Put(ctx, key, make([]byte, 200<<10))
-			} else {
-				err = kv.Purge(ctx, key)
-			}
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			c.write(bucket)
+		} else {
+			c.purge(bucket)
 		}
 	}
+}
+
+// filling returns the keys that fill a bucket.
+func filling() (keys []string) {
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("test-%d", i))
+	}
+	return keys
+}
+
+func (c *court) write(bucket string) {
+	c.t.Helper()
+	kv := c.bucket(bucket)
+	for _, key := range filling() {
+		if _, err := kv.Put(c.t.Context(), key, make([]byte, 200<<10)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *court) purge(bucket string) {
+	c.t.Helper()
+	kv := c.bucket(bucket)
+	for _, key := range filling() {
+		if err := kv.Purge(c.t.Context(), key); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *court) bucket(name string) jetstream.KeyValue {
+	c.t.Helper()
+	kv, err := natstest.JetStream(c.t, c.harness()).KeyValue(c.t.Context(), name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return kv
 }
 
 // failWhile is the header of a message that can't be handled while the file that it names is
