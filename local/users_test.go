@@ -310,15 +310,13 @@ func (c *court) work() {
 		alarmsSeen, err = defender.ListAlarms(ctx, viewer, defender.AlarmListQuery{Limit: 100})
 		return err == nil && len(alarmsSeen) == len(chambers)+1 // one is of the run that was sent
 	})
-	_, err = partition.Open(viewer, defender.Group).Inspect(ctx)
-	c.ok(role.Viewer, "looking", err)
+	c.look(role.Viewer, viewer)
 	c.ok(role.Viewer, "reading events", partition.Open(viewer, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
 	c.ok(role.Viewer, "reading some events", partition.Open(viewer, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
 	if _, err := deadState(ctx, viewer); err != nil {
 		t.Fatal(err)
 	}
-	_, err = partition.Open(operator, defender.Group).Inspect(ctx)
-	c.ok(role.Operator, "looking", err)
+	c.look(role.Operator, operator)
 	for r, nc := range map[role.Role]*nats.Conn{role.Viewer: viewer, role.Console: c.as(role.Console)} {
 		shown := &screen{standing: map[standing]bool{}}
 		if shown.Console, err = newConsole(); err != nil {
@@ -329,8 +327,7 @@ func (c *court) work() {
 	console := c.as(role.Console)
 	_, err = newView(ctx, console, func(SeenEvent) {})
 	c.ok(role.Console, "following events and the map", err)
-	_, err = partition.Open(console, defender.Group).Inspect(ctx)
-	c.ok(role.Console, "looking", err)
+	c.look(role.Console, console)
 	_, err = deadState(ctx, console)
 	c.ok(role.Console, "counting dead letters", err)
 	for r, nc := range map[role.Role]*nats.Conn{role.Viewer: viewer, role.Console: console} {
@@ -346,8 +343,8 @@ func (c *court) work() {
 		_, err = firstOf(ctx, nc, a)
 		c.ok(role.Console, "reading an acknowledgement", err)
 	}
-	// The node plane. What fills the heartbeats' bucket may have expired.
-	c.write("defender-heartbeats")
+	// The node plane.
+	c.write("defender-heartbeats") // again: see look
 	plane := workers.New(c.as(role.Nodes), defender.Group)
 	c.eventually("node-b drained", func() bool {
 		left, err := plane.DrainWorkers(ctx, "node-b", time.Now().Add(time.Minute))
@@ -485,6 +482,14 @@ func (c *court) widen(stream string) {
 	if _, err := js.UpdateStream(c.t.Context(), cfg); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// look reads what the group's state is, from buckets that are full: the leader deletes heartbeats that nobody renews.
+func (c *court) look(r role.Role, nc *nats.Conn) {
+	c.t.Helper()
+	c.write("defender-heartbeats")
+	_, err := partition.Open(nc, defender.Group).Inspect(c.t.Context())
+	c.ok(r, "looking", err)
 }
 
 // fill writes so much into the buckets that the server wants those who follow them to
