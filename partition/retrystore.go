@@ -59,7 +59,7 @@ func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer
 	case askClaim:
 		a.sequence, a.outcome, a.err = s.claim(ctx, at, q.fence, q.expect)
 	case askCount:
-		a.counts, a.recorded, a.err = countSpace(ctx, s.stream, s.lay, s.lay.countFilter(at))
+		a.counts, a.recorded, a.err = s.count(ctx, at)
 	case askTail:
 		a.queued, a.err = s.tail(ctx, at, q.key)
 	case askHead:
@@ -78,29 +78,72 @@ func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer
 }
 
 // readSpace returns what retryQueue.read wants: the last sequence first.
+//
+// None of its requests makes the server search the stream, which holds a claim for each slot.
 func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []record.QueueClaim, err error) {
-	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, nil, nil
-	case err != nil:
-		return 0, nil, fmt.Errorf("reading the last queued message: %w", err)
+	newest, err := s.lastOf(ctx, s.lay.retrySpace(at.slot)+">")
+	if err != nil || newest == nil {
+		return 0, nil, err
 	}
-	last = msg.Sequence
-	for seq := uint64(1); ; seq = msg.Sequence + 1 {
-		msg, err = s.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(s.lay.claimPrefix(at.slot)+">"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return last, claims, nil
+	last = newest.Sequence
+
+	if newest.Subject != s.lay.claimSubject(at) {
+		newest, err = s.lastOf(ctx, s.lay.claimPrefix(at.slot)+">")
+		if err != nil || newest == nil {
+			return last, nil, err
 		}
+	}
+	if newest.Subject == s.lay.claimSubject(at) {
+		// The owner that wrote it had read the others, and none was later than its own. So none
+		// is later than this one.
+		c, err := s.claimIn(newest)
+		return last, []record.QueueClaim{c}, err
+	}
+	claims, err = s.claims(ctx, at)
+	return last, claims, err
+}
+
+// claims returns all claims of a space. There are several only in a group whose slot count was
+// changed.
+func (s *retryStore) claims(ctx context.Context, at place) (claims []record.QueueClaim, err error) {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(s.lay.claimPrefix(at.slot)+">"))
+	if err != nil {
+		return nil, fmt.Errorf("reading who claims the queued messages: %w", err)
+	}
+	for subject := range info.State.Subjects {
+		msg, err := s.lastOf(ctx, subject)
 		if err != nil {
-			return 0, nil, fmt.Errorf("reading who claims the queued messages: %w", err)
+			return nil, err
 		}
-		var c record.QueueClaim
-		if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
-			return 0, nil, fmt.Errorf("message %d of stream %s is no claim: %.100q; remove it", msg.Sequence, s.name, msg.Data)
+		if msg == nil {
+			continue // it was just removed
+		}
+		c, err := s.claimIn(msg)
+		if err != nil {
+			return nil, err
 		}
 		claims = append(claims, c)
 	}
+	return claims, nil
+}
+
+// lastOf returns the last message of the retry stream that a filter selects, nil for none.
+func (s *retryStore) lastOf(ctx context.Context, filter string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.stream.GetLastMsgForSubject(ctx, filter)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the last message of %s: %w", filter, err)
+	}
+	return msg, nil
+}
+
+func (s *retryStore) claimIn(msg *jetstream.RawStreamMsg) (c record.QueueClaim, err error) {
+	if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
+		return c, fmt.Errorf("message %d of stream %s is no claim: %.100q; remove it", msg.Sequence, s.name, msg.Data)
+	}
+	return c, nil
 }
 
 // claim writes the claim of a slot's owner in place of the one before.
@@ -109,6 +152,17 @@ func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64
 	msg.Data = record.Encode(record.QueueClaim{Slots: at.slots, Slot: at.slot, Fence: record.Fence(f)})
 	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
 	return s.write(ctx, at, msg, expect)
+}
+
+// count is countSpace for one slot. Nearly always nothing is queued, and the server finds that out
+// with less work than a count takes it.
+func (s *retryStore) count(ctx context.Context, at place) (queued map[string]int, recorded []string, err error) {
+	filter := s.lay.countFilter(at)
+	last, err := s.lastOf(ctx, filter)
+	if err != nil || last == nil {
+		return nil, nil, err
+	}
+	return countSpace(ctx, s.stream, s.lay, filter)
 }
 
 // countSpace returns how many messages of each key are queued, and which keys have a record of
@@ -136,12 +190,9 @@ func countSpace(ctx context.Context, stream jetstream.Stream, lay layout, filter
 // readAttempts reads the record of attempts of a key; sequence 0: it has none. One that can't be
 // read is of no message, and the next one replaces it.
 func (s *retryStore) readAttempts(ctx context.Context, at place, key string) (sequence uint64, a record.Attempts, err error) {
-	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.attemptsSubject(at, key))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, record.Attempts{}, nil
-	}
-	if err != nil {
-		return 0, record.Attempts{}, fmt.Errorf("reading the attempts on the messages of key %s: %w", key, err)
+	msg, err := s.lastOf(ctx, s.lay.attemptsSubject(at, key))
+	if err != nil || msg == nil {
+		return 0, record.Attempts{}, err
 	}
 	valid := json.Unmarshal(msg.Data, &a) == nil && a.Attempts >= 0
 	if !valid {

@@ -454,7 +454,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 	write := false
 	switch q := e.question.(type) {
 	case askSpace:
-		do = func() { a.sequence, a.claims = sp.last(), sp.readClaims() }
+		do = func() { a.sequence, a.claims = sp.last(), sp.readClaims(e.place) }
 	case askClaim:
 		write = true
 		if s.broken.unclaimed {

@@ -60,8 +60,14 @@ func (sp *simSpace) last() uint64 {
 	return last
 }
 
-func (sp *simSpace) readClaims() (out []record.QueueClaim) {
-	for _, c := range sp.claims {
+// readClaims returns what retryStore.readSpace does: the newest claim if it is of the same place,
+// and all of them otherwise.
+func (sp *simSpace) readClaims(at place) (out []record.QueueClaim) {
+	claims := sp.claims
+	if n := len(claims); n > 0 && claims[n-1].Slots == at.slots && claims[n-1].Slot == at.slot {
+		claims = claims[n-1:]
+	}
+	for _, c := range claims {
 		out = append(out, c.QueueClaim)
 	}
 	return out

@@ -2,10 +2,14 @@ package servertest_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition"
 	beside "github.com/muster-dev/muster/partition/internal/natstest"
@@ -197,5 +201,54 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 	}
 	if err := partition.Open(nc, g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
 		t.Errorf("turning it off while nothing is queued: %v", err)
+	}
+}
+
+// TestRetryStreamIsNotSearched: the retry stream has a claim of each slot. If the server had to search it for what an owner
+// asks, a start of all slots would cost the square of their number.
+func TestRetryStreamIsNotSearched(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, oneServer(t), time.Millisecond, withRetry)
+	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return key == "a0:b0" }
+	var mu sync.Mutex
+	lasts := 0
+	tap, err := g.connect("tap").Subscribe("$JS.API.STREAM.MSG.GET.*", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		var request struct {
+			Last string `json:"last_by_subj"`
+			Next string `json:"next_by_subj"`
+		}
+		if err := json.Unmarshal(m.Data, &request); err != nil {
+			t.Errorf("request %q: %v", m.Data, err)
+		}
+		// Of one slot: an operator's question about the whole queue is rare.
+		isRetry := func(subject string) bool {
+			return strings.Contains(subject, ".retry.") && !strings.Contains(subject, ".retry.*.")
+		}
+		switch {
+		case isRetry(request.Last):
+			lasts++
+		case isRetry(request.Next) && strings.ContainsAny(request.Next, "*>"):
+			t.Errorf("the server has to search for %s", m.Data)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tap.Unsubscribe() }()
+
+	ws := []*runningWorker{g.start("w0"), g.start("w1")}
+	await.That(t, "two workers settled", g.settled(ws...))
+	g.publish(8, 40)
+	await.That(t, "a message is queued", func() bool { return g.retryQueue().Messages > 0 })
+	g.changeTo(32, ws, nil)
+	ws = append(ws, g.start("w2"))
+	await.That(t, "three workers settled", g.settled(ws...))
+
+	mu.Lock()
+	defer mu.Unlock()
+	if lasts < 32 {
+		t.Errorf("only %d requests for the last message of a subject were seen", lasts)
 	}
 }
