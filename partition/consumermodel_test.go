@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/partition/internal/natstest"
 	"github.com/muster-dev/muster/partition/internal/record"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // modelInFlight is how many messages the consumers of TestConsumerModel may deliver before one
@@ -322,11 +323,22 @@ func newRealModel(t *testing.T) *realModel {
 
 func (m *realModel) publish(n int) {
 	m.t.Helper()
+	var last uint64
 	for range n {
-		if _, err := m.js.Publish(m.t.Context(), "model.key", nil); err != nil {
+		ack, err := m.js.Publish(m.t.Context(), "model.key", nil)
+		if err != nil {
 			m.t.Fatal(err)
 		}
+		last = ack.Sequence
 	}
+
+	// The server confirms a message before its consumers have counted it.
+	await.That(m.t, "the messages are counted", func() bool {
+		c, err := m.js.Consumer(m.t.Context(), "model", "slot")
+		m.must(err)
+		info := c.CachedInfo()
+		return info.NumPending == last-info.Delivered.Stream
+	})
 }
 
 func (m *realModel) pull(worker string, n int, pinned string) {

@@ -10,7 +10,8 @@ type suspects struct {
 	left int
 
 	// The first message that comes says how many its consumer has behind it. What comes after
-	// those is later than the takeover.
+	// those is later than the takeover. A server confirms a message before its consumers have
+	// counted it, so one published a moment before may not be suspect until the next takeover.
 	counted bool
 	older   uint64 // how many of them have yet to come
 	until   uint64 // the last sequence of those that came
