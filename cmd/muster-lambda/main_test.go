@@ -290,7 +290,7 @@ func TestBinary(t *testing.T) {
 		Own: []string{
 			"nodes", "nodes/connect", "nodes/explain", "nodes/fit", "nodes/lambda",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo",
-			"setting", "internal/quantity", "internal/secret",
+			"setting", "internal/awsbody", "internal/quantity", "internal/secret",
 		},
 		Modules: slices.Concat(linktest.PromQL, linktest.AWS, linktest.Kubernetes, []string{
 			"github.com/aws/aws-lambda-go",

@@ -15,7 +15,7 @@ func TestBinary(t *testing.T) {
 			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"partition", "partition/event", "partition/report", "partition/role", "partition/state", "partition/plan", "partition/reserve", "partition/internal/record", "partition/internal/xxh64", "broker/access", "console", "setting",
-			"internal/command", "internal/command/nodes",
+			"internal/awsbody", "internal/command", "internal/command/nodes",
 			"internal/listen", "internal/misuse", "internal/quantity", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Metrics, linktest.PromQL, linktest.AWS, linktest.Kubernetes),

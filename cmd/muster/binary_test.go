@@ -22,7 +22,7 @@ func TestBinary(t *testing.T) {
 			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",
 			"broker", "broker/access", "broker/accounts", "broker/survey", "console", "console/chamberview", "console/deployed", "console/groupview", "setting",
 			"local", "e2e", "e2e/audit",
-			"internal/command", "internal/command/broker", "internal/command/console", "internal/command/defender", "internal/command/doctor",
+			"internal/awsbody", "internal/command", "internal/command/broker", "internal/command/console", "internal/command/defender", "internal/command/doctor",
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
 			"internal/lab", "internal/lab/instances", "internal/lab/machines", "internal/powercut",

@@ -29,7 +29,7 @@ func TestReportsOnARealControlPlane(t *testing.T) {
 		return err
 	})
 	// Several ticks, also on a slow machine: the first may come before all metrics are there, and then no launch can be predicted.
-	s.parts.Policy.PendingUpFor = 10 * time.Second
+	s.parts.Policy.PendingUpFor = 25 * time.Second
 	s.reports(t)
 
 	s.deploy(t, "default", 4, template("load", "", anywhere)) // two fit a worker's 4 CPUs
