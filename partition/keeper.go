@@ -22,6 +22,9 @@ import (
 const (
 	leaderLooks   = 3 * time.Second
 	followerLooks = 30 * time.Second
+	// followersAsOften is up to how many workers look that often. The followers of a larger
+	// group together look no more often than so many.
+	followersAsOften = 200
 	// keeperPause is the shortest time between two looks, doubled up to keeperPauses as
 	// long as something can't be created.
 	keeperPause  = 300 * time.Millisecond
@@ -94,7 +97,7 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		case <-k.poked:
 		case <-time.After(leaderLooks):
-			if !k.leading() && time.Since(looked) < followerLooks {
+			if !k.leading() && time.Since(looked) < followersLook(k.cfg.Identity.PoolSize) {
 				continue
 			}
 		}
@@ -111,6 +114,11 @@ func (k *keeper) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// followersLook is how often each follower looks in a group of up to so many workers.
+func followersLook(workers int) time.Duration {
+	return followerLooks * time.Duration(max(workers, followersAsOften)) / followersAsOften
 }
 
 // look creates what is missing, and reports whether all is there. Each of its requests has a

@@ -151,7 +151,7 @@ func (l *leadership) probe() {
 	if l.now.Before(l.quietUntil) {
 		return
 	}
-	if to := l.probes.next(l.roster.peers.all(), l.now.Add(-l.cfg.Lease.Heartbeat/2)); to != nil {
+	if to := l.probes.next(l.roster.peers.all(), l.now.Add(-l.cfg.Lease.Heartbeat)); to != nil {
 		l.do(probeEffect{to})
 	}
 }

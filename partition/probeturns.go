@@ -6,10 +6,10 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// probesAtOnce bounds how many workers the leader probes at once. With the default interval it
-// sends at most 1,000 probes a second, whatever the size of the group. In a group of up to this
-// many other workers each is probed every time, and a failure is noticed within the interval.
-// In one of 1,000 that takes up to two seconds with the default interval, less than a lease.
+// probesAtOnce bounds how many workers the leader probes at once. In a group of up to this many
+// other workers each is probed every time, and a failure is noticed within the interval. In a
+// larger one only those are probed whose renewal is late: a failure is noticed within
+// Lease.Heartbeat and the interval, and a group at rest is hardly probed.
 const probesAtOnce = 100
 
 // probeTurns chooses whom the leader probes, so that everyone has a turn.

@@ -29,6 +29,7 @@ type simCrowd struct {
 	of      *simKV
 
 	maps, mapBytes int // maps that were read by workers, and their size
+	probes         int
 }
 
 // looksNow reports whether the checks that walk through all workers are made at this step.
@@ -149,7 +150,12 @@ func TestSimulatedCrowd(t *testing.T) {
 	if v := s.check.violation; v != nil {
 		t.Fatalf("at rest: %s: %s", v.name, v.text)
 	}
-	t.Logf("at rest: %.1f events a second for each worker, %d maps read", float64(s.steps-events)/(s.now-from).Seconds()/float64(len(s.live())), s.crowd.maps-before.maps)
+	live, seconds := float64(len(s.live())), (s.now - from).Seconds()
+	probes := float64(s.crowd.probes-before.probes) / seconds
+	t.Logf("at rest: %.1f events a second for each worker, %.0f probes a second, %d maps read", float64(s.steps-events)/seconds/live, probes, s.crowd.maps-before.maps)
+	if probes > live/10 {
+		t.Errorf("the leader probes %.0f workers a second, want at most a tenth of %.0f, since their renewals aren't late", probes, live)
+	}
 	if again, err := record.DecodeAssignment(s.crowd.of.value); err != nil || describe(again) != describe(s.crowd.decoded) {
 		t.Errorf("a worker has changed the map that all share: %v", err)
 	}

@@ -245,6 +245,9 @@ func (w *simWorker) execute(e effect) {
 	case pingEffect:
 		w.ping(e)
 	case probeEffect:
+		if s.crowd != nil {
+			s.crowd.probes += len(e.to)
+		}
 		for _, to := range e.to {
 			w.link.up(func() {
 				if s.srv.subs[to] == nil {
