@@ -151,8 +151,15 @@ func (l *leadership) probe() {
 	if l.now.Before(l.quietUntil) {
 		return
 	}
-	if to := l.probes.next(l.roster.peers.all(), l.now.Add(-l.cfg.Lease.Heartbeat)); to != nil {
+	if to := l.probes.next(l.roster.peers.all(), l.now, l.cfg.Lease.Heartbeat); to != nil {
 		l.do(probeEffect{to})
+	}
+}
+
+// suspect takes in that a probe of a worker found that its connection is gone.
+func (l *leadership) suspect(peer record.Process) {
+	if l.roster.suspect(peer) {
+		l.probes.found(l.now)
 	}
 }
 

@@ -126,7 +126,7 @@ func (m *machine) unreachable(peer record.Process) {
 	switch {
 	case m.now.Before(m.quietUntil):
 	case m.leaderLease.held:
-		m.lead.roster.suspect(peer)
+		m.lead.suspect(peer)
 	default:
 		m.election.suspectLeader(peer)
 	}

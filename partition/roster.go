@@ -564,12 +564,18 @@ func (r *roster) superseded(w record.Process) bool {
 // connection is gone. If the worker lives it knows so within the grace, since its own
 // round trips fail, and has stopped by then. That is why waiting for grace and margin, and
 // a conditional deletion of its lease, make it as dead as its lease's expiry would.
-func (r *roster) suspect(who record.Process) {
-	if p := r.peers.live(who); p != nil && p.suspectAt.IsZero() && who != r.self {
-		p.suspectAt = r.now
-		r.peers.note(p)
-		r.emit(event.Event{Kind: event.WorkerSuspected, Peer: p.ID})
+//
+// It reports whether this is news: a live worker that was not suspected before.
+func (r *roster) suspect(who record.Process) bool {
+	p := r.peers.live(who)
+	if p == nil || !p.suspectAt.IsZero() || who == r.self {
+		return false
 	}
+
+	p.suspectAt = r.now
+	r.peers.note(p)
+	r.emit(event.Event{Kind: event.WorkerSuspected, Peer: p.ID})
+	return true
 }
 
 // many is the number of workers, out of a total, that don't vanish at once by a chance of
