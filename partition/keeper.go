@@ -22,8 +22,8 @@ import (
 const (
 	leaderLooks   = 3 * time.Second
 	followerLooks = 30 * time.Second
-	// followersAsOften is up to how many workers look that often. The followers of a larger
-	// group together look no more often than so many.
+	// followersAsOften is the largest group whose followers look that often. Those of a larger
+	// group together make no more requests than those of this one.
 	followersAsOften = 200
 	// keeperPause is the shortest time between two looks, doubled up to keeperPauses as
 	// long as something can't be created.
@@ -116,9 +116,9 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// followersLook is how often each follower looks in a group of up to so many workers.
-func followersLook(workers int) time.Duration {
-	return followerLooks * time.Duration(max(workers, followersAsOften)) / followersAsOften
+// followersLook is how often each follower looks in a group of up to n workers.
+func followersLook(n int) time.Duration {
+	return followerLooks * time.Duration(max(n, followersAsOften)) / followersAsOften
 }
 
 // look creates what is missing, and reports whether all is there. Each of its requests has a

@@ -49,10 +49,10 @@ func (t *probeTurns) next(all []*peerView, now time.Time, heartbeat time.Duratio
 	return t.turn(all, since, len(all))
 }
 
-// turn returns up to so many workers of which no renewal was seen after since; zero: of all.
-func (t *probeTurns) turn(all []*peerView, since time.Time, most int) []record.Process {
+// turn returns at most n workers, those of which no renewal was seen after since; zero: all.
+func (t *probeTurns) turn(all []*peerView, since time.Time, n int) []record.Process {
 	begin := 0
-	if len(all)-1 > most {
+	if len(all)-1 > n {
 		for begin < len(all) && t.from != "" && compareIDs(all[begin].ID, t.from) <= 0 {
 			begin++
 		}
@@ -65,7 +65,7 @@ func (t *probeTurns) turn(all []*peerView, since time.Time, most int) []record.P
 			continue
 		}
 		to = append(to, p.Process)
-		if t.from = p.ID; len(to) == most {
+		if t.from = p.ID; len(to) == n {
 			break
 		}
 	}
