@@ -318,12 +318,18 @@ func (g *javaGroup) crash(n int) {
 
 func (g *javaGroup) hold() (release func()) {
 	g.all("pause")
-	time.Sleep(2 * pollTime) // until every worker has ended the poll in which it was told
+	// Until every worker has ended the poll in which it was told, and the brokers have answered
+	// the fetches that were under way: what these bring is kept for when the worker goes on.
+	time.Sleep(2*pollTime + fetchWait)
 	return sync.OnceFunc(func() { g.all("resume") })
 }
 
-// pollTime is for how long a worker polls at a time.
-const pollTime = 100 * time.Millisecond
+const (
+	// pollTime is for how long a worker polls at a time.
+	pollTime = 100 * time.Millisecond
+	// fetchWait is how long a broker keeps a fetch waiting: Kafka's default of fetch.max.wait.ms.
+	fetchWait = 500 * time.Millisecond
+)
 
 func (g *javaGroup) pace(least, spread int64) { g.all(fmt.Sprintf("pace %d %d", least, spread)) }
 
