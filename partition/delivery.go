@@ -38,7 +38,7 @@ type delivery struct {
 
 func newDelivery(cfg Config, remembers *memory, counts *retryCounts) *delivery {
 	d := &delivery{
-		deliveryCore: deliveryCore{cfg: cfg, memory: remembers, retries: counts,
+		deliveryCore: deliveryCore{cfg: cfg, memory: remembers, retries: counts, batch: cfg.Delivery.pullBatch(), pulled: make(map[place]bool),
 			handlers: handlerLimit{most: cfg.Delivery.MaxHandlers}, suspended: true},
 		slots: make(map[place]*slotRun),
 		runs:  make(map[uint64]*slotRun),

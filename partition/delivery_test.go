@@ -292,7 +292,7 @@ func TestDelivery(t *testing.T) {
 			r.come(2)
 			r.expect()
 			r.returns(1, nil)
-			r.expect("ended 1", `fetch 1 ""`, "handle 2.2 attempt 1 fence 1.1")
+			r.expect("ended 1", `fetch 1 ""`, `fetch 2 "p"`, "handle 2.2 attempt 1 fence 1.1")
 		},
 		"a holding of a larger slot count waits, too, one of other keys does not": func(r *deliveryRig) {
 			r.hold()
@@ -356,6 +356,14 @@ func TestDelivery(t *testing.T) {
 			r.expect(`fetch 2 "p"`)
 			r.step(mailInput{rigSlot, &mail{status: "423", pullNumber: 2}})
 			r.expect(`fetch 3 ""`)
+		},
+		"a pull is made with the pin if an earlier one may have got it": func(r *deliveryRig) {
+			r.hold()
+			r.step(validityInput{false})
+			r.step(validityInput{true}) // two pulls wait at the server, both without a pin
+			r.told = nil
+			r.come(1)
+			r.expect(`fetch 3 "p"`, "handle 1.1 attempt 1 fence 1.1")
 		},
 		"a slot pulls again when the lease is valid again": func(r *deliveryRig) {
 			r.hold()

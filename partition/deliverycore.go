@@ -15,8 +15,10 @@ type deliveryCore struct {
 	memory   *memory // of what was settled
 	retries  *retryCounts
 	handlers handlerLimit
-	inbox    *requestInbox // of requests that callers have sent
-	loads    bool          // the handler is a StateMover: it needs the state of a slot first
+	inbox    *requestInbox  // of requests that callers have sent
+	loads    bool           // the handler is a StateMover: it needs the state of a slot first
+	batch    int            // messages that one pull asks for
+	pulled   map[place]bool // slots that a pull was ever made for
 
 	// The lease lets messages begin until a moment, unless suspended. The machine
 	// suspends with its next step only; a process that was stopped and continues

@@ -22,6 +22,7 @@ type (
 		run        uint64
 		pullNumber int
 		pin        string
+		batch      int // messages that it asks for
 	}
 	// handleEffect calls the handler, and handledInput says what came of it.
 	handleEffect struct {

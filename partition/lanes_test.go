@@ -284,7 +284,7 @@ func TestLanes(t *testing.T) {
 			come(r, "a", 1)
 			come(r, "b", 2)
 			r.answer(1, answer{})
-			r.expect(`fetch 2 ""`, "handle 1.2 attempt 1 fence 1.1")
+			r.expect(`fetch 2 ""`, `fetch 3 "p"`, "handle 1.2 attempt 1 fence 1.1")
 		},
 		"what came before a reset was asked for is let go of": func(r *deliveryRig) {
 			come(r, "a", 1)
@@ -366,7 +366,7 @@ func TestLanes(t *testing.T) {
 			r.reset()
 			r.told = nil
 			come(r, "a", 2, 3)
-			r.expect()
+			r.expect(`fetch 3 "p"`)
 			returns(r, 4, nil)
 			r.expect("handle 1.2 attempt 1 fence 1.1")
 		},

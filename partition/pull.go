@@ -315,7 +315,7 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 
 func (p *puller) fetch(e fetchEffect) {
 	r := p.runs[e.run]
-	body := record.Encode(pullRequest{Batch: p.cfg.Delivery.pullBatch(), Expires: pullExpiry, Group: priorityGroup, ID: e.pin})
+	body := record.Encode(pullRequest{Batch: e.batch, Expires: pullExpiry, Group: priorityGroup, ID: e.pin})
 	reply := p.inbox + "." + r.name + "." + strconv.Itoa(e.pullNumber)
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.address, reply, body); err != nil {
 		go p.step(unsentInput{e.run, e.pullNumber})

@@ -91,7 +91,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 			r.retry.queue.phase = queueOpen
 		}
 	case fetchEffect:
-		p := &simPull{w: w, place: e.place, pullNumber: e.pullNumber, n: w.delivery.cfg.Delivery.pullBatch(), id: pinNumber(e.pin)}
+		p := &simPull{w: w, place: e.place, pullNumber: e.pullNumber, n: e.batch, id: pinNumber(e.pin)}
 		w.link.up(func() {
 			p.expires = s.now + pullExpiry
 			s.srv.slot(p.place).pull(p)

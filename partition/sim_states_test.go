@@ -116,6 +116,9 @@ func (w *simWorker) loaded(e loadEffect) {
 		w.deliver(loadedInput{e.run, false})
 		return
 	}
+	if w.delivery.runs[e.run] == nil {
+		return // it has ended without the state, which only a broken variant does
+	}
 	state := s.states.handed(w, e)
 	if state == nil {
 		state = &simState{counts: make(map[int]int), read: s.now, by: w.delivery.runs[e.run].fence}

@@ -78,6 +78,10 @@ func (s *sim) startWorker() *simWorker {
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), previous: s.previous, rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
 		runs: make(map[uint64]*simRun), granted: make(map[int]bool), seenStreams: make([]simSeenStream, s.cfg.Shards), suspended: true}
 	w.delivery = newDelivery(s.cfg, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
+	if s.seed%3 == 0 {
+		// So that pulls end by what they have brought, as they do under load.
+		w.delivery.batch = 1 + int(s.seed/3%8)
+	}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	if s.variant.states && s.started%5 > 0 {

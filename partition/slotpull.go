@@ -19,6 +19,7 @@ type slotPull struct {
 	// The pull that waits at the server.
 	pullNumber int       // one more than that of the pull before
 	asked      string    // the pin that it was made with
+	alone      bool      // this worker has made no other for the slot before
 	left       int       // messages that it may still bring
 	at         time.Time // when it is made again, whatever comes
 	renew      bool      // the server may have forgotten it
@@ -37,10 +38,12 @@ type slotPull struct {
 func (p *slotPull) fetch() {
 	p.pullNumber++
 	p.renew = false
-	p.left, p.asked = p.cfg.Delivery.pullBatch(), p.pin
+	p.left, p.asked = p.batch, p.pin
+	p.alone = !p.pulled[p.place]
+	p.pulled[p.place] = true
 	// If neither message nor status comes, the pull is lost.
 	p.at = p.now.Add(pullExpiry + 2*time.Second)
-	p.do(fetchEffect{p.place, p.number, p.pullNumber, p.pin})
+	p.do(fetchEffect{p.place, p.number, p.pullNumber, p.pin, p.batch})
 }
 
 // unsent: a pull could not be sent. It is made again, unless a later one was.
@@ -67,17 +70,25 @@ func (p *slotPull) dropMessages() {
 	p.box = slices.DeleteFunc(p.box, func(m *mail) bool { return m.status == "" })
 }
 
-// forget follows the reset, and lets go of what came before it, and of the pin. A pull that
-// waited without a pin may have got the first messages since, which are numbered from 1.
+// forget follows the reset, and lets go of what came before it, and of the pin that was taken
+// off. A pull that waited without a pin may have got the first messages since, which are numbered
+// from 1.
+//
+// It may also have got a new pin before the reset, with a message that is let go of here, and may
+// have ended with that. So the next pull is made with the new pin, since the server skips all
+// others.
 func (p *slotPull) forget() {
-	first := len(p.box)
+	first, taken := len(p.box), p.pin
+	p.pin = ""
 	for i, m := range p.box {
 		if m.status == "" && m.number == 1 {
 			first = i
 		}
+		if m.pin != "" && m.pin != taken {
+			p.pin = m.pin
+		}
 	}
 	p.box = p.box[first:]
-	p.pin = ""
 }
 
 // sendBack returns what came and was not begun: the server delivers it again.
@@ -93,12 +104,19 @@ func (p *slotPull) sendBack() {
 
 // got takes in that a message came.
 func (p *slotPull) got(m *mail) {
-	if m.pin != "" {
+	news := m.pin != "" && m.pin != p.pin
+	if news {
 		p.pin = m.pin
 	}
 	p.fails = 0
 	p.quiet, p.stale = false, false
-	if p.left--; p.left == 0 {
+	p.left--
+
+	// The server gives the pin to one pull, and others that were made without it bring nothing.
+	// An earlier pull may have got it, also one of an earlier run, and nobody is told when that
+	// has brought all. So a pull is made with the pin.
+	unpinned := news && p.asked != p.pin && !p.alone
+	if p.left == 0 || unpinned {
 		p.fetch()
 	} else {
 		p.at = p.now.Add(pullExpiry + 2*time.Second)
@@ -196,8 +214,9 @@ func (p *slotPull) fixed(err error, reason string) {
 	if p.several() {
 		p.order.reset(p.now)
 		p.forget()
+	} else {
+		p.pin = ""
 	}
-	p.pin = ""
 	p.fetch()
 }
 
