@@ -151,7 +151,7 @@ func TestLanes(t *testing.T) {
 			r.expect(`fetch 2 ""`)
 			come(r, "a", 1)
 			come(r, "b", 2)
-			r.expect("handle 1.1 attempt 1 fence 1.1", "handle 1.2 attempt 1 fence 1.1")
+			r.expect(`fetch 3 "p"`, "handle 1.1 attempt 1 fence 1.1", "handle 1.2 attempt 1 fence 1.1")
 		},
 		"what a handler did is taken in after the answer to an open question": func(r *deliveryRig) {
 			come(r, "a", 1)
@@ -239,7 +239,7 @@ func TestLanes(t *testing.T) {
 			r.reset()
 			r.told = nil
 			come(r, "a", 1)
-			r.expect("askStream")
+			r.expect(`fetch 3 "p"`, "askStream")
 			r.answer(1, answer{})
 			r.expect("ack 1, confirm")
 		},
@@ -274,7 +274,7 @@ func TestLanes(t *testing.T) {
 			}
 			come(r, "a", 1, 2)
 			come(r, "b", 3)
-			r.expect("handle 1.3 attempt 1 fence 1.1")
+			r.expect(`fetch 3 "p"`, "handle 1.3 attempt 1 fence 1.1")
 		},
 		"what a waiting pull got before the answer to a reset is kept": func(r *deliveryRig) {
 			come(r, "a", 1)
@@ -309,7 +309,7 @@ func TestLanes(t *testing.T) {
 			returns(r, 1, nil)
 			r.expect()
 			come(r, "a", 1)
-			r.expect("askStream")
+			r.expect(`fetch 3 "p"`, "askStream")
 			r.answer(1, answer{})
 			r.expect("ack 1, confirm")
 		},
@@ -321,7 +321,7 @@ func TestLanes(t *testing.T) {
 			r.told = nil
 			come(r, "a", 1)
 			returns(r, 1, nil)
-			r.expect("ack 1, confirm")
+			r.expect(`fetch 3 "p"`, "ack 1, confirm")
 		},
 		"a reset waits for the confirmations that are on their way": func(r *deliveryRig) {
 			come(r, "a", 1)
@@ -345,7 +345,7 @@ func TestLanes(t *testing.T) {
 			r.reset()
 			r.told = nil
 			come(r, "a", 1)
-			r.expect("askStream")
+			r.expect(`fetch 3 "p"`, "askStream")
 			r.answer(1, answer{})
 			r.expect("ack 1, confirm")
 		},
@@ -357,7 +357,7 @@ func TestLanes(t *testing.T) {
 			returns(r, 1, failed)
 			r.told = nil
 			come(r, "a", 1)
-			r.expect("handle 1.1 attempt 1 fence 1.1")
+			r.expect(`fetch 3 "p"`, "handle 1.1 attempt 1 fence 1.1")
 		},
 		"what a handler works on goes before what came since a reset": func(r *deliveryRig) {
 			come(r, "a", 4)
@@ -409,7 +409,7 @@ func TestLanes(t *testing.T) {
 			r.told = nil
 			come(r, "a", 1)
 			come(r, "b", 2)
-			r.expect("askStream")
+			r.expect(`fetch 3 "p"`, "askStream")
 			r.answer(1, answer{})
 			r.expect("ack 2, confirm")
 			returns(r, 1, failed)
@@ -420,7 +420,7 @@ func TestLanes(t *testing.T) {
 			m := r.mail(1)
 			m.message.Key = "a"
 			r.step(mailInput{rigSlot, m})
-			r.expect("handle 2.1 attempt 1 fence 3.1")
+			r.expect(`fetch 2 "p"`, "handle 2.1 attempt 1 fence 3.1")
 		},
 		"a later fence is used when no handler has the one before": func(r *deliveryRig) {
 			come(r, "a", 1)

@@ -195,7 +195,7 @@ func TestWhatWasSettledIsNotSuspected(t *testing.T) {
 	r.answer(2, answer{})
 	r.told = nil
 	r.come(1)
-	r.expect("askStream")
+	r.expect(`fetch 2 "p"`, "askStream")
 	r.answer(2, answer{})
 	r.expect("ack 1")
 	r.come(2)
@@ -258,7 +258,7 @@ func TestWhatFailedBeforeAResetIsNotBegun(t *testing.T) {
 	r.reset()
 	r.told = nil
 	r.come(2)
-	r.expect("askStoreAttempts") // of the second attempt
+	r.expect(`fetch 3 "p"`, "askStoreAttempts") // of the second attempt
 	if m := r.inHand(); m.begun() {
 		t.Errorf("message 2 has come again and is %+v: begun, want waiting", m)
 	}

@@ -310,6 +310,7 @@ func (g *group) check(most int) (again int) {
 // checkWithin is check with a time of its own.
 func (g *group) checkWithin(patience time.Duration, most int) (again int) {
 	g.t.Helper()
+	g.explainIfFailed()
 	await.Within(g.t, patience, "every message processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
