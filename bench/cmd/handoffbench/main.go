@@ -25,7 +25,7 @@ func main() {
 	file := flag.String("json", "", "also write every run to `FILE`")
 	runs := flag.Int("runs", 3, "`number` of runs of each contender in each case with one replica; with three it is one less, at least 1")
 	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that notice a crash after 45 s; about four minutes")
-	matrix := flag.Bool("matrix", false, "the one table instead: every way to publish, consume and acknowledge in its best configuration, with one replica and three, default sync and always; about 18 minutes a run, so give -runs 1")
+	matrix := flag.Bool("matrix", false, "the one table instead: every way to publish, consume and acknowledge in its best configuration, with one replica and three, default sync and always; about 24 minutes a run, so give -runs 1")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`")
 	profiles := flag.String("profiles", "", "write CPU profiles of the workers and the NATS servers during each drain to `DIRECTORY`, which must exist")
 	backlog := flag.Int("backlog", 0, "drain this `number` of messages instead of each case's own; for a profile take 200000")
