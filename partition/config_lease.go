@@ -27,8 +27,9 @@ type Lease struct {
 	// The sign is a write, too, on a server that is part of a cluster, or a leaf node, with
 	// one replica: the lease is renewed three times within the grace there.
 	SuspicionGrace, SuspicionMargin time.Duration
-	// ProbeInterval is how often the leader checks whether each worker is connected, 100 of
-	// them at a time; default 100 ms, and 200 ms if Identity.PoolSize is above 500.
+	// ProbeInterval is how often the leader checks whether workers are connected: all of up to
+	// 100 others, and in a larger group those whose renewal is late, or all once it has found
+	// one gone; default 100 ms, and 200 ms if Identity.PoolSize is above 500.
 	ProbeInterval time.Duration
 }
 
