@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/labtest"
@@ -361,11 +362,9 @@ func (l *laboratory) written(t *testing.T, p *corev1.Pod) <-chan string {
 	return out
 }
 
-// remove removes everything of an app. Its pods end meanwhile: the next case has others.
+// remove removes everything of an app, and waits until its pods are gone.
 func (l *laboratory) remove(t *testing.T, namespace, app string) {
 	ctx, o := context.WithoutCancel(t.Context()), metav1.DeleteOptions{}
-	l.release(ctx, t, namespace, app)
-	defer l.release(ctx, t, namespace, app) // of the pod that has replaced the evicted one, too
 	background := metav1.DeletePropagationBackground
 	o.PropagationPolicy = &background
 	for _, err := range []error{
@@ -381,24 +380,34 @@ func (l *laboratory) remove(t *testing.T, namespace, app string) {
 			t.Error(err)
 		}
 	}
+
+	// The pods go after their controller has. Until then kubectl refuses to drain their node,
+	// for a DaemonSet's pod whose DaemonSet is gone.
+	gone := func(ctx context.Context) (bool, error) {
+		left, err := l.release(ctx, namespace, app)
+		return left == 0, err
+	}
+	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, gone); err != nil {
+		t.Errorf("waiting until the pods of %s are gone: %v", app, err)
+	}
 }
 
-// release removes the finalizers of an app's pods.
-func (l *laboratory) release(ctx context.Context, t *testing.T, namespace, app string) {
+// release removes the finalizers of an app's pods, and returns how many pods there are.
+func (l *laboratory) release(ctx context.Context, namespace, app string) (left int, err error) {
 	none := []byte(`{"metadata":{"finalizers":null}}`)
 	list, err := l.admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
-		t.Error(err)
-		return
+		return 0, err
 	}
 	for _, p := range list.Items {
 		if len(p.Finalizers) == 0 {
 			continue
 		}
 		if _, err := l.admin.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.MergePatchType, none, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
+			return 0, err
 		}
 	}
+	return len(list.Items), nil
 }
 
 // writeDrains writes the table for people.
