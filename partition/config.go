@@ -77,7 +77,16 @@ func (c *Config) firstSilenceCheck(slot int) time.Duration {
 	if c.Slots <= manySlots {
 		return every
 	}
-	return every/2 + every/2*time.Duration(slot%manySlots)/manySlots
+	return every/2 + c.spreadOverSlots(slot, every/2)
+}
+
+// secondLook is when a silent slot is looked at after a look that has found something wrong, and
+// after a reconnect: 2 s later.
+func (c *Config) secondLook() time.Duration { return c.stalePinCheck * 2 / 5 }
+
+// spreadOverSlots returns the slot's share of d, so that slots do not ask at the same moment.
+func (*Config) spreadOverSlots(slot int, d time.Duration) time.Duration {
+	return d * time.Duration(slot%manySlots) / manySlots
 }
 
 // resolve fills in the defaults.

@@ -211,29 +211,17 @@ func (d *delivery) handOff(in handOffInput) {
 	r.proceed()
 }
 
-// validity lets no message begin and interrupts the handlers, or lets messages begin
-// again, the interrupted ones from the start. A worker whose lease was invalid may have
-// been disconnected, and the server forgets the pulls of a client without a word; so
-// every slot pulls again. The server may also have been restored from a copy meanwhile:
-// what waits in the retry queue is counted again, and what was not begun comes again. So does
-// all that is in hand with several messages in flight: the server goes by the sequence of what
-// is acknowledged, which another message may have by now.
+// validity lets no message begin, or lets messages begin again.
 func (d *delivery) validity(valid bool) {
 	d.suspended = !valid
 	if valid {
 		d.do(lookEffect{})
 	}
 	for _, r := range inOrder(d.slots) {
-		if !valid {
-			r.interrupt()
-		}
-		r.pull.renew = valid
-		r.order.lost = r.order.lost || valid && r.several() && !r.atRest()
 		if valid {
-			r.lanes.leased()
-		}
-		if valid && r.retry != nil {
-			r.retry.queue.restored()
+			r.resume()
+		} else {
+			r.suspend()
 		}
 		r.proceed()
 	}

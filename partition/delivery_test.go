@@ -376,7 +376,7 @@ func TestDelivery(t *testing.T) {
 			r.hold()
 			r.told = nil
 			r.step(progressInput{})
-			r.d.slots[rigSlot].pull.quietAt = r.now.Add(time.Hour) // which is not what this is about
+			r.d.slots[rigSlot].pull.silence.at = r.now.Add(time.Hour) // which is not what this is about
 			r.pass(pullExpiry)
 			r.expect()
 			r.pass(2 * time.Second)
@@ -419,6 +419,8 @@ func TestDelivery(t *testing.T) {
 		},
 		"a consumer that is silent though messages wait is taken again at the second look": func(r *deliveryRig) {
 			r.hold()
+			r.come(1)
+			r.returns(1, nil)
 			r.told = nil
 			r.pass(stalePinCheck)
 			r.expect()
@@ -426,11 +428,49 @@ func TestDelivery(t *testing.T) {
 			r.expect("askWaiting")
 			r.answer(1, answer{yes: true})
 			r.expect("look")
-			r.pass(stalePinCheck)
+			r.pass(r.d.cfg.secondLook())
 			r.answer(1, answer{yes: true})
 			r.expect("askWaiting", "askTake")
 			r.answer(1, answer{})
 			r.expect(`fetch 2 ""`)
+		},
+		"a slot that nothing has come to asks at the first look": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			r.pass(stalePinCheck)
+			r.expect("askWaiting")
+		},
+		"a consumer that gave the pin to a pull that was lost with the connection is taken again soon": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.returns(1, nil)
+			r.step(validityInput{false})
+			r.step(validityInput{true})
+			r.told = nil
+			r.pass(r.d.cfg.secondLook())
+			r.expect()
+			r.pass(r.d.cfg.spreadOverSlots(rigSlot.slot, stalePinCheck/2))
+			r.expect("askWaiting")
+			r.answer(1, answer{yes: true})
+			r.expect("look")
+			r.pass(r.d.cfg.secondLook())
+			r.answer(1, answer{yes: true})
+			r.expect("askWaiting", "askTake")
+			r.answer(1, answer{})
+			r.expect(`fetch 3 ""`)
+		},
+		"a reconnect brings one early look, if that finds nothing": func(r *deliveryRig) {
+			r.hold()
+			r.step(validityInput{false})
+			r.step(validityInput{true})
+			r.told = nil
+			r.pass(2 * r.d.cfg.secondLook())
+			r.expect("askWaiting")
+			r.answer(1, answer{})
+			r.pass(stalePinCheck - time.Millisecond)
+			r.expect()
+			r.pass(time.Millisecond)
+			r.expect("askWaiting")
 		},
 		"a silent slot of an empty stream looks no further, and what it saw before counts no more": func(r *deliveryRig) {
 			r.hold()
@@ -727,8 +767,8 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, nil)
 				p := &r.d.slots[rigSlot].pull
-				p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
-				r.d.memory.settle(3, 3, r.mail(5).original, 0, Fence{1, 1})  // the first as the owner
+				p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+				r.d.memory.settle(3, 3, r.mail(5).original, 0, Fence{1, 1})     // the first as the owner
 				if tt.before != nil {
 					r.pass(recountAfter * stalePinCheck)
 					r.answer(1, answer{sequence: 3, claims: tt.before})
@@ -746,7 +786,7 @@ func TestTheQueueWentBack(t *testing.T) {
 	t.Run("from time to time it counts again", func(t *testing.T) {
 		r := begin(t, nil)
 		p := &r.d.slots[rigSlot].pull
-		p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+		p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
 		r.pass(recountAfter * stalePinCheck)
 		read(r, map[string]int{"k": 1})
 	})

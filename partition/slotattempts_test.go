@@ -19,7 +19,7 @@ func attemptsRig(t *testing.T, handed bool, queued map[string]int, recorded ...s
 	r.answer(1, answer{sequence: 1})
 	r.answer(1, answer{counts: queued, recorded: recorded})
 	p := &r.d.slots[rigSlot].pull
-	p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+	p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
 	r.told = nil
 	return r
 }
@@ -249,7 +249,7 @@ func TestWhatFailedBeforeAResetIsNotBegun(t *testing.T) {
 	r.answer(1, answer{sequence: 1})
 	r.answer(1, answer{})
 	p := &r.d.slots[rigSlot].pull
-	p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour)
+	p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour)
 
 	r.come(2)
 	r.returns(1, errors.New("failed"))
@@ -296,7 +296,7 @@ func TestAFailureIsKnownAfterAReset(t *testing.T) {
 			r.answer(1, answer{sequence: 1})
 			r.answer(1, answer{})
 			p := &r.d.slots[rigSlot].pull
-			p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour)
+			p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour)
 
 			r.come(2)
 			fail(r)

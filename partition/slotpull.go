@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/muster-dev/muster/partition/event"
 )
 
 // slotPull keeps one pull of a slot waiting at the server, holds what it brings until the
@@ -26,12 +24,7 @@ type slotPull struct {
 	fails      int       // pulls that were refused in a row
 	pin        string    // that the server gives this worker; "" while it has none
 
-	// How the consumer does while nothing comes.
-	quietAt time.Time // when the silence is looked at
-	quiet   bool      // nothing came since the last look
-	stale   bool      // and there was something to come
-	looks   int       // at which there was nothing to come
-	stored  uint64    // the first message in the stream at the last of these; 0: none, or not known
+	silence silence
 }
 
 // fetch pulls again.
@@ -44,6 +37,13 @@ func (p *slotPull) fetch() {
 	// If neither message nor status comes, the pull is lost.
 	p.at = p.now.Add(pullExpiry + 2*time.Second)
 	p.do(fetchEffect{p.place, p.number, p.pullNumber, p.pin, p.batch})
+}
+
+// connected has the run pull again, after this worker may have been disconnected: the server
+// forgets the pulls of a client without a word.
+func (p *slotPull) connected() {
+	p.renew = true
+	p.silence.lookSoon(p.now.Add(p.cfg.secondLook() + p.cfg.spreadOverSlots(p.slot, p.cfg.silenceCheck()/2)))
 }
 
 // unsent: a pull could not be sent. It is made again, unless a later one was.
@@ -109,7 +109,7 @@ func (p *slotPull) got(m *mail) {
 		p.pin = m.pin
 	}
 	p.fails = 0
-	p.quiet, p.stale = false, false
+	p.silence.broken()
 	p.left--
 
 	// The server gives the pin to one pull, and others that were made without it bring nothing.
@@ -155,112 +155,6 @@ func (p *slotPull) status(m *mail) {
 			p.ask(askCreate{}, again)
 		}
 	}
-}
-
-// lookAtSilence fixes a stale pin. An unpinned pull of an earlier owner may get a
-// message, and with it the pin, and its process may die before it gives both back; then
-// nothing is delivered until the pin has expired. When there are messages and none has
-// come between two looks, the pin is taken off and what is in flight delivered again.
-//
-// A slot is also silent when its stream was deleted and made again and its pull was lost
-// with the former one. So the first look has the streams looked at: if that is what
-// happened, the slot pulls again, and its consumer is not touched.
-func (p *slotPull) lookAtSilence() {
-	silent := p.quiet
-	p.quiet = true
-	if !silent || !p.valid() {
-		return
-	}
-	p.ask(askWaiting{silent: true}, func(a answer) {
-		if len(p.box) > 0 { // a message came while the question was open
-			p.stale = false
-			return
-		}
-		if p.several() && a.err == nil && !a.empty && a.sequence != p.order.came {
-			p.order.lost = true
-			return
-		}
-		if a.err != nil || !a.yes {
-			p.stale = false
-			switch {
-			case a.err != nil:
-			case a.empty:
-				p.stored = 0
-			default:
-				p.lookForLeftover()
-			}
-			return
-		}
-		p.stored = 0
-		if !p.stale {
-			p.stale = true
-			p.do(lookEffect{})
-			return
-		}
-		p.stale = false
-		if !p.valid() {
-			return // meanwhile; another worker may hold the slot
-		}
-		p.ask(askTake{}, func(a answer) { p.fixed(a.err, "") })
-	})
-}
-
-// fixed follows a repair of the slot's consumer.
-func (p *slotPull) fixed(err error, reason string) {
-	if err != nil {
-		return
-	}
-	p.note(event.Event{Kind: event.StalePinFreed, Slot: p.slot, Reason: reason})
-	if p.several() {
-		p.order.reset(p.now)
-		p.forget()
-	} else {
-		p.pin = ""
-	}
-	p.fetch()
-}
-
-// leftoverLooks is after how many looks at a silent slot the stream is looked at,
-// too.
-const leftoverLooks = 6
-
-// lookForLeftover is called when the consumer has nothing to deliver.
-//
-// The server removes a message from the stream when its slot's consumer has the
-// acknowledgement. With replicas and under far too much load it has been seen not
-// to (nats-server 2.15.2, three replicas, after resets that other entries of the
-// consumer's log came in between): the consumer had nothing more to deliver, and
-// what it had delivered stayed in the stream for good. Nothing is lost by that,
-// but such a message looks like one that waits, it takes up space, and a consumer
-// that is created again later delivers it again, long after the messages behind it.
-//
-// So the owner of a slot that is silent looks now and then whether its consumer
-// says that nothing waits while the first message that is stored stays the same.
-// Then it creates the consumer again, which delivers what is left: what this worker
-// has settled is acknowledged again without its handler, and the rest handled,
-// maybe once more.
-func (p *slotPull) lookForLeftover() {
-	if p.looks++; p.looks%leftoverLooks != 0 {
-		return
-	}
-	p.ask(askFirst{}, func(a answer) {
-		if a.err != nil {
-			return
-		}
-		stays := a.sequence != 0 && a.sequence == p.stored
-		p.stored = a.sequence
-		if !stays || !p.valid() {
-			return
-		}
-		p.stored = 0
-		p.do(warnEffect{"Messages stay in the stream that their consumer knows nothing of; creating it again.", []any{"slot", p.slot, "sequence", a.sequence}})
-		p.ask(askRenew{}, func(a answer) {
-			if a.err != nil {
-				p.do(warnEffect{"The consumer could not be created again.", []any{"slot", p.slot, "err", a.err}})
-			}
-			p.fixed(a.err, "messages left behind")
-		})
-	})
 }
 
 // pullOf returns the number of the pull with a reply subject that ends in text, -1 if text is

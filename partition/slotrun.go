@@ -76,11 +76,34 @@ func (r *slotRun) start() {
 	}
 	r.stage = runPulling
 	r.inbox.settle(r)
-	r.pull.quietAt = r.now.Add(r.cfg.firstSilenceCheck(r.slot))
+	r.pull.silence.at = r.now.Add(r.cfg.firstSilenceCheck(r.slot))
 	if !r.releasing {
 		r.pull.fetch()
 	}
 	r.proceed()
+}
+
+// suspend follows the loss of the lease's validity: the handlers are interrupted.
+func (r *slotRun) suspend() {
+	r.interrupt()
+	r.pull.renew = false
+}
+
+// resume follows its return: what was interrupted begins again from the start.
+//
+// This worker may have been disconnected, so it pulls again. The server may also have been
+// restored from a copy meanwhile: what waits in the retry queue is counted again, and what was not
+// begun comes again. So does all that is in hand with several messages in flight, since the server
+// goes by the sequence of what is acknowledged, which another message may have by now.
+func (r *slotRun) resume() {
+	r.pull.connected()
+	if r.several() && !r.atRest() {
+		r.order.lost = true
+	}
+	r.lanes.leased()
+	if r.retry != nil {
+		r.retry.queue.restored()
+	}
 }
 
 // proceed does all that is possible without waiting for an answer, a handler or time.
@@ -181,10 +204,10 @@ func (r *slotRun) idle() bool {
 	case r.mayMiss() && !now.Before(r.order.lookAt):
 		r.lookWhetherAllCame()
 		return true
-	case !r.atRest() || now.Before(p.quietAt):
+	case !r.atRest() || now.Before(p.silence.at):
 		return false
 	default:
-		p.quietAt = now.Add(r.cfg.silenceCheck())
+		p.silence.at = now.Add(r.cfg.silenceCheck())
 		r.pull.lookAtSilence()
 		return true
 	}
@@ -320,7 +343,7 @@ func (r *slotRun) due() (at time.Time) {
 		at = r.pull.at
 	}
 	if r.atRest() {
-		at = earlier(at, r.pull.quietAt)
+		at = earlier(at, r.pull.silence.at)
 	}
 	if r.mayMiss() {
 		at = earlier(at, r.order.lookAt)

@@ -21,7 +21,7 @@ func (r *deliveryRig) interrupt(queued map[string]int, recorded ...string) {
 // readAgain reads what is in the retry queue again.
 func (r *deliveryRig) readAgain(queued map[string]int, recorded ...string) {
 	p := &r.d.slots[rigSlot].pull
-	p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+	p.at, p.silence.at = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
 	r.pass(time.Second)
 	ours := []record.QueueClaim{{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}}
 	r.answer(1, answer{sequence: 20, claims: ours})
