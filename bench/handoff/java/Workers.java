@@ -22,12 +22,14 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -248,6 +250,8 @@ public final class Workers {
                 records = consumer.poll(Duration.ofMillis(100));
             } catch (WakeupException e) {
                 return;
+            } catch (UnknownMemberIdException e) {
+                return; // the group has excluded this member, which joins again as it polls
             }
             for (TopicPartition p : records.partitions()) {
                 partitions.get(p).put(records.records(p));
@@ -282,7 +286,11 @@ public final class Workers {
             say(line.toString());
             revoked.forEach(p -> partitions.get(p).end());
             revoked.forEach(p -> partitions.get(p).await());
-            consumer.commitSync(offsets(revoked));
+            try {
+                consumer.commitSync(offsets(revoked));
+            } catch (CommitFailedException | UnknownMemberIdException e) {
+                // The group has excluded this member: the next owners begin at what was committed before.
+            }
             partitions.keySet().removeAll(revoked);
             say("owns " + number + " " + partitions.size());
         }
