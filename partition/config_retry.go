@@ -20,8 +20,9 @@ type Retry struct {
 	// queued, after which it becomes a dead letter; 1 to 1,000,000, default 5. With the default
 	// Delay the fifth attempt is 15 s after the first.
 	//
-	// Each attempt is recorded before it begins, and counts for all owners of the message, so
-	// a message whose workers fail while they handle it is given up, too. An Unavailable error
+	// Attempts count for all owners of the message. After the first failure or a takeover each
+	// is recorded before it begins, so a message whose workers fail while they handle it is given
+	// up, too. An Unavailable error
 	// counts no attempt, nor does an interruption by an invalid lease, unless there are ten in a
 	// row. After a GiveUp error there is no further attempt. While the dead letter can't be
 	// stored, the message is retried: nothing is dropped.

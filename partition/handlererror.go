@@ -46,6 +46,9 @@ type discarded struct{ err error }
 func (d *discarded) Error() string { return "discarded: " + d.err.Error() }
 func (d *discarded) Unwrap() error { return d.err }
 
+// Discarded is GivenUp for errors of Discard.
+func (d *discarded) Discarded() bool { return true }
+
 type hopeless struct{ err error }
 
 func (h *hopeless) Error() string { return h.err.Error() }

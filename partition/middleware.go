@@ -31,6 +31,10 @@ type wrapped struct {
 	inner Handler
 }
 
+// Unwrap and Middleware are for package partitiontest, which looks for optional interfaces, too.
+func (w *wrapped) Unwrap() Handler     { return w.inner }
+func (w *wrapped) Middleware() Handler { return w.Handler }
+
 // find returns what implements T in a handler or in what it wraps, from the outside in.
 func find[T any](h Handler) (T, bool) {
 	for h != nil {
