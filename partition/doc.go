@@ -24,7 +24,8 @@
 // keeps these interfaces. [Worker.Ready] waits until the worker takes part in its group.
 //
 // A handler that writes to a store makes each write conditional on the message's [Fence], and
-// returns a [FencedError] when the store rejects it.
+// returns a [FencedError] when the store rejects it. Package partitiontest tests handlers through
+// failures of workers, without a server.
 //
 // # Everything else
 //
