@@ -22,16 +22,16 @@ import (
 
 // sealed replaces the checksum of a blob, so that what else is wrong is found.
 func sealed(blob []byte) []byte {
-	body := blob[:len(blob)-4]
-	return binary.LittleEndian.AppendUint32(append([]byte(nil), body...), uint32(xxhash.Sum64(body)))
+	body := blob[:len(blob)-8]
+	return binary.LittleEndian.AppendUint64(append([]byte(nil), body...), xxhash.Sum64(body))
 }
 
-// claim is a blob whose header claims a trace of this many rows and
+// claim is a blob of version 1 whose header claims a trace of this many rows and
 // columns.
 func claim(rows, columns uint64) []byte {
 	head := binary.AppendUvarint(binary.AppendUvarint(nil, rows), columns)
 	head = append(head, make([]byte, 7)...)
-	blob := append([]byte("MTC\x03"), binary.AppendUvarint(nil, uint64(len(head))<<1)...)
+	blob := append([]byte("MTC\x02"), binary.AppendUvarint(nil, uint64(len(head))<<1)...)
 	return sealed(append(append(blob, head...), make([]byte, 40)...))
 }
 
@@ -157,7 +157,7 @@ func TestBadDataThroughTheWholePipeline(t *testing.T) {
 		{"10 GB in a header", func(*testing.T, *trace.Wafer) []byte { return claim(10<<30/8, 1) }, 0, "claims more than"},
 		{"10 GB by rows times columns", func(*testing.T, *trace.Wafer) []byte { return claim(1<<22, 1<<14) }, 0, "claims more than"},
 		{"a header of 10 GB", func(*testing.T, *trace.Wafer) []byte {
-			return sealed(append(binary.AppendUvarint([]byte("MTC\x03"), 10<<31), make([]byte, 40)...))
+			return sealed(append(binary.AppendUvarint([]byte("MTC\x02"), 10<<31), make([]byte, 40)...))
 		}, 0, "header doesn't fit"},
 		{"more rows than the defender takes", func(t *testing.T, _ *trace.Wafer) []byte {
 			n := 1 << 20

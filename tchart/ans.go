@@ -23,12 +23,6 @@ const (
 	ansEscape = 2*ansReach + 1  // symbol of all others
 	ansZero   = ansReach        // symbol of 0
 
-	// The symbols of a block take turns with two states, so that a processor works on two at a
-	// time: each waits for the one before it of its own state. More states would take more bytes
-	// than small blobs can spare.
-	ansStates = 2
-	ansStride = 4 // symbols that the decoder reads at a time
-
 	scaleBits = 6                  // binary places of a scale
 	scaleTop  = 3 + scaleBits      // scales below 2^scaleTop have tables, others are shifted
 	ansTables = 4*(scaleTop-1) + 1 // 4 an octave, beginning with that of the smallest scales
@@ -218,24 +212,9 @@ func (t *ansTable) symbol(v int64) uint8 {
 	return uint8(v + ansZero)
 }
 
-// ansSymbol says how a symbol is coded: the symbol in the low 6 bits, its state in the next, and
-// its table above 8, counted over the shapes.
-type ansSymbol uint16
-
-func newSymbol(shape, table, state int, symbol uint8) ansSymbol {
-	return ansSymbol(shape*ansTables+table)<<8 | ansSymbol(state)<<6 | ansSymbol(symbol)
-}
-
-func (s ansSymbol) symbol() int { return int(s & 63) }
-func (s ansSymbol) state() int  { return int(s >> 6 % ansStates) }
-
-func (s ansSymbol) table(ms *[numShapes]ansModel) *ansTable {
-	return &ms[s>>8/ansTables].tables[s>>8%ansTables]
-}
-
 // ansWriter gathers the symbols and raw bits of all columns.
 type ansWriter struct {
-	symbols []ansSymbol // in the order of decoding
+	symbols []uint16 // (shape*ansTables+table)<<8 | symbol, in the order of decoding
 	raw     bitWriter
 }
 
@@ -244,12 +223,11 @@ func (w *ansWriter) reset() {
 	w.raw = bitWriter{out: w.raw.out[:0]}
 }
 
-// blockOf returns how many values share a table in a column of n: blocks are about 32 long and of
-// one size, a multiple of what the decoder reads at a time.
+// blockOf returns how many values share a table in a column of n: blocks are
+// about 32 long and of one size.
 func blockOf(n int) int {
 	blocks := max((n+16)/32, 1)
-	size := (n + blocks - 1) / blocks
-	return (size + ansStride - 1) / ansStride * ansStride
+	return max((n+blocks-1)/blocks, 1)
 }
 
 // coding says how the residuals of a column are coded.
@@ -263,10 +241,10 @@ func (w *ansWriter) residuals(es []int64, c *coding) {
 	m, size := &models()[c.shape], blockOf(len(es))
 	for i, level := range c.levels {
 		table, shift := tableAt(level)
-		for j, e := range es[i*size : min((i+1)*size, len(es))] {
+		for _, e := range es[i*size : min((i+1)*size, len(es))] {
 			v := e >> shift
 			s := m.tables[table].symbol(v)
-			w.symbols = append(w.symbols, newSymbol(c.shape, table, j%ansStates, s))
+			w.symbols = append(w.symbols, uint16(c.shape*ansTables+table)<<8|uint16(s))
 			if s == ansEscape {
 				w.raw.number(zigzag(v))
 			}
@@ -282,21 +260,18 @@ func (w *ansWriter) appendCode(dst []byte) []byte {
 	}
 	ms := models()
 	start := len(dst)
-	states := [ansStates]uint32{ansLow, ansLow}
+	x := ansLow
 	for i := len(w.symbols) - 1; i >= 0; i-- {
-		s := w.symbols[i]
-		t, x := s.table(ms), states[s.state()]
-		freq := uint32(t.freq[s.symbol()])
+		n, s := w.symbols[i]>>8, w.symbols[i]&0xff
+		t := &ms[n/ansTables].tables[n%ansTables]
+		freq := uint32(t.freq[s])
 		if x >= freq<<(32-ansBits) {
 			dst = append(dst, byte(x>>8), byte(x))
 			x >>= 16
 		}
-		states[s.state()] = x/freq<<ansBits + x%freq + uint32(t.start[s.symbol()])
+		x = x/freq<<ansBits + x%freq + uint32(t.start[s])
 	}
-	for i := len(states) - 1; i >= 0; i-- {
-		x := states[i]
-		dst = append(dst, byte(x>>24), byte(x>>16), byte(x>>8), byte(x))
-	}
+	dst = append(dst, byte(x>>24), byte(x>>16), byte(x>>8), byte(x))
 	// It was written back to front.
 	for i, j := start, len(dst)-1; i < j; i, j = i+1, j-1 {
 		dst[i], dst[j] = dst[j], dst[i]
@@ -345,19 +320,40 @@ func (c *coding) code(es []int64, most int) int {
 	return cheapest
 }
 
-// codeInShape chooses the levels of a coding whose shape is chosen.
-func (c *coding) codeInShape(es []int64) int {
-	c.levels = c.levels[:0]
-	return c.choose(es, &models()[c.shape], math.MaxInt)
-}
-
 // choose appends the levels of blocks. It gives up when they take no less than most.
 func (c *coding) choose(es []int64, m *ansModel, most int) int {
 	total, last, size := 0, -1, blockOf(len(es))
 	for len(es) > 0 && total < most {
 		block := es[:min(size, len(es))]
 		es = es[len(block):]
-		level, cost := m.cheapest(block, last)
+		var sum uint64
+		for _, e := range block {
+			sum += min(uint64(max(e, -e)), 1<<52)
+		}
+		guess := levelOf(sum << scaleBits / uint64(len(block)))
+		level, cost := 0, math.MaxInt
+		try := func(l int) {
+			if l < 0 || l >= levels {
+				return
+			}
+			n := m.blockCost(block, l) + farCost
+			switch {
+			case l == last:
+				n += sameCost - farCost
+			case last >= 0 && max(l-last, last-l) <= levelNear:
+				n += nearCost - farCost
+			}
+			if n < cost {
+				level, cost = l, n
+			}
+		}
+		// Every other level is near enough, and these are said in fewer bits.
+		for l := guess&^1 - 4; l <= guess+2; l += 2 {
+			try(l)
+		}
+		if last >= 0 {
+			try(last)
+		}
 		c.levels = append(c.levels, level)
 		total += cost
 		last = level
@@ -365,88 +361,29 @@ func (c *coding) choose(es []int64, m *ansModel, most int) int {
 	return total
 }
 
-// sampled returns the better shape of residuals and about what they take, judged by every fourth
-// block.
-func (c *coding) sampled(es []int64) (shape, cost int) {
-	const every = 4
-	size, cost := blockOf(len(es)), math.MaxInt
-	for i := range numShapes {
-		total, last := 0, -1
-		for at := 0; at < len(es) && total < cost; at += every * size {
-			level, n := models()[i].cheapest(es[at:min(at+size, len(es))], last)
-			total += n
-			last = level
-		}
-		if total < cost {
-			shape, cost = i, total
-		}
-	}
-	return shape, cost
-}
-
-// cheapest returns the level for a block, and about what it takes; last is the level of the block
-// before, or -1.
-func (m *ansModel) cheapest(block []int64, last int) (level, cost int) {
-	var sum uint64
-	for _, e := range block {
-		sum += magnitude(e)
-	}
-	guess := levelOf(sum<<scaleBits/uint64(len(block))) &^ 1
-	cost = math.MaxInt
-	try := func(l int) {
-		if l < 0 || l >= levels {
-			return
-		}
-		n := m.blockCost(block, l) + farCost
-		switch {
-		case l == last:
-			n += sameCost - farCost
-		case last >= 0 && max(l-last, last-l) <= levelNear:
-			n += nearCost - farCost
-		}
-		if n < cost {
-			level, cost = l, n
-		}
-	}
-	// Every other level is near enough, and these are said in fewer bits.
-	for l := guess - 4; l <= guess+2; l += 2 {
-		try(l)
-	}
-	if last >= 0 && (last < guess-4 || last > guess+2 || last&1 == 1) {
-		try(last)
-	}
-	return level, cost
-}
-
 // ansReader decodes what ansWriter wrote.
 type ansReader struct {
-	code   []byte
-	states [ansStates]uint32
-	raw    *bitReader
-	bad    bool
+	code  []byte
+	state uint32
+	raw   *bitReader
+	bad   bool
 }
 
-// begin reads the coder's first states; without any code there are no symbols.
+// begin reads the coder's first state; without any code there are no symbols.
 func (r *ansReader) begin() {
-	enough := len(r.code) >= 4*ansStates
-	r.bad = !enough && len(r.code) > 0
-	for i := range r.states {
-		r.states[i] = ansLow
-		if enough {
-			r.states[i] = binary.LittleEndian.Uint32(r.code[4*i:])
-		}
-	}
-	if !enough {
-		r.code = nil
+	if len(r.code) < 4 {
+		r.bad = len(r.code) > 0
+		r.state, r.code = ansLow, nil
 		return
 	}
-	r.code = r.code[4*ansStates:]
+	r.state = binary.LittleEndian.Uint32(r.code)
+	r.code = r.code[4:]
 }
 
 // block reads a block whose residuals have shift raw bits each.
 //
-// Symbols come first: a loop that has nothing else to do keeps the coder's states in registers.
-// Raw bits are at places that are known beforehand.
+// Symbols come first, since each waits for the one before: a loop that has nothing else to do
+// keeps the coder's state in registers. Raw bits are at places that are known beforehand.
 func (r *ansReader) block(dst []int64, slots *[ansSlots]ansSlot, shift uint) {
 	escaped := r.read(dst, slots)
 	switch {
@@ -460,57 +397,55 @@ func (r *ansReader) block(dst []int64, slots *[ansSlots]ansSlot, shift uint) {
 // read reads the symbols of a block as residuals without their raw bits and reports whether any
 // is an escape. It is the decoder's inner loop: four symbols take at most eight bytes of code.
 func (r *ansReader) read(dst []int64, slots *[ansSlots]ansSlot) (escaped bool) {
-	code, seen := r.code, int64(0)
-	s0, s1 := uint64(r.states[0]), uint64(r.states[1])
-	for len(dst) >= ansStride && len(code) >= 8 {
-		word, four := binary.LittleEndian.Uint64(code), dst[:ansStride]
+	state, code, seen := uint64(r.state), r.code, int64(0)
+	slot := slots[state&(ansSlots-1)]
+	for len(dst) >= 4 && len(code) >= 8 {
+		word, four := binary.LittleEndian.Uint64(code), dst[:4]
 		var a, b, c, d uint64
-
-		slot := slots[s0&(ansSlots-1)]
 		four[0], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
-		s0, a = refilled(slot.after(s0), word)
+		state, slot, a = slot.next(state, word, slots)
 		word >>= a & 63
 
-		slot = slots[s1&(ansSlots-1)]
 		four[1], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
-		s1, b = refilled(slot.after(s1), word)
+		state, slot, b = slot.next(state, word, slots)
 		word >>= b & 63
 
-		slot = slots[s0&(ansSlots-1)]
 		four[2], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
-		s0, c = refilled(slot.after(s0), word)
+		state, slot, c = slot.next(state, word, slots)
 		word >>= c & 63
 
-		slot = slots[s1&(ansSlots-1)]
 		four[3], seen = slot.symbol()-ansZero, seen|(slot.symbol()+1)
-		s1, d = refilled(slot.after(s1), word)
-		dst, code = dst[ansStride:], code[(a+b+c+d)/8:]
+		state, slot, d = slot.next(state, word, slots)
+		dst, code = dst[4:], code[(a+b+c+d)/8:]
 	}
-	r.states = [ansStates]uint32{uint32(s0), uint32(s1)}
-	r.code = code
+	r.state, r.code = uint32(state), code
 	return r.careful(dst, slots) || seen > ansEscape
 }
 
-// refilled returns a state with more of the code if it needs some, and how many bits of the
-// code's next word it took: 16 or none. It has no branch, which nothing could foresee.
-func refilled(state, word uint64) (uint64, uint64) {
+// next returns the state and the slot after this one, and how many bits of the code's next word
+// were taken: 16 or none. It has no branch, which nothing could foresee. The slot without more
+// bits and the slot with them are looked up before it is known which it is.
+func (s ansSlot) next(state, word uint64, slots *[ansSlots]ansSlot) (uint64, ansSlot, uint64) {
+	refilled := slots[word&(ansSlots-1)]
+	state = s.after(state)
 	short := uint64(int64(state-uint64(ansLow)) >> 63)
-	return state<<(short&16) | word&short&0xffff, short & 16
+	slot := slots[state&(ansSlots-1)]
+	slot ^= (slot ^ refilled) & ansSlot(short)
+	return state<<(short&16) | word&short&0xffff, slot, short & 16
 }
 
 // careful is read without looking ahead: near the end of the code, and for the block's last few.
 func (r *ansReader) careful(dst []int64, slots *[ansSlots]ansSlot) (escaped bool) {
 	for i := range dst {
-		state := &r.states[i%ansStates]
-		slot := slots[*state&(ansSlots-1)]
-		*state = uint32(slot.after(uint64(*state)))
-		if *state < ansLow {
+		slot := slots[r.state&(ansSlots-1)]
+		r.state = uint32(slot.after(uint64(r.state)))
+		if r.state < ansLow {
 			if len(r.code) < 2 {
-				r.bad, *state = true, ansLow
+				r.bad, r.state = true, ansLow
 				clear(dst[i:])
 				return escaped
 			}
-			*state = *state<<16 | uint32(binary.LittleEndian.Uint16(r.code))
+			r.state = r.state<<16 | uint32(binary.LittleEndian.Uint16(r.code))
 			r.code = r.code[2:]
 		}
 		dst[i] = slot.symbol() - ansZero
@@ -560,5 +495,5 @@ func (r *ansReader) escapes(dst []int64, shift uint) {
 // ended reports whether all code was read and ended in the state that writing
 // began with, which it does for any symbols but hardly for other bytes.
 func (r *ansReader) ended() bool {
-	return !r.bad && len(r.code) == 0 && r.states == [ansStates]uint32{ansLow, ansLow}
+	return !r.bad && len(r.code) == 0 && r.state == ansLow
 }

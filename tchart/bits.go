@@ -74,8 +74,9 @@ func (w *bitWriter) flush() {
 	w.acc, w.used = 0, 0
 }
 
-// bitReader reads what bitWriter wrote. The last bytes of data don't belong to the bits: they are
-// the blob's checksum. Reading past the end sets failed and yields zeros.
+// bitReader reads what bitWriter wrote. The last 8 bytes of data don't belong
+// to the bits (they are the blob's checksum), which lets it load whole words up
+// to the end. Reading past the end sets failed and yields zeros.
 type bitReader struct {
 	data   []byte
 	pos    int    // next byte to load
@@ -164,7 +165,7 @@ func (r *bitReader) number() uint64 {
 
 // atEnd reports whether all bits but the padding of the last byte were read.
 func (r *bitReader) atEnd() bool {
-	end := len(r.data) - checksumBytes
+	end := len(r.data) - 8
 	left := (end-r.pos)*8 + int(r.n)
 	return !r.failed && left >= 0 && left < 8 && r.acc&(1<<uint(left)-1) == 0
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -180,7 +181,7 @@ func (d *Decoder) Relabel(dst, blob []byte, label func(t *Trace)) ([]byte, error
 	dst = binary.AppendUvarint(dst, uint64(len(d.bytes))<<1)
 	dst = append(dst, d.bytes...)
 	dst = append(dst, s.data...)
-	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:])), nil
+	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:])), nil
 }
 
 // open checks what can be checked without decoding and returns the sections.
@@ -193,7 +194,7 @@ func (d *Decoder) open(blob []byte) (*cursor, error) {
 		return nil, fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
 	}
 	body := blob[:len(blob)-checksumBytes]
-	if checksum(body) != binary.LittleEndian.Uint32(blob[len(body):]) {
+	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
 		return nil, fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
 	}
 	return &cursor{data: body[len(magic)+1:]}, nil

@@ -9,15 +9,12 @@ import (
 )
 
 // Version is the version of the format that this package writes and reads.
-const Version = 3
+const Version = 2
 
 // magic begins every blob; the version follows it.
 const magic = "MTC"
 
-const checksumBytes = 4
-
-// checksum is the low half of XXH64, as Zstandard's is.
-func checksum(b []byte) uint32 { return uint32(xxhash.Sum64(b)) }
+const checksumBytes = 8
 
 // Encode returns the blob of a trace. The error is that of [Trace.Validate].
 func Encode(t *Trace) ([]byte, error) {
@@ -87,7 +84,7 @@ func (e *Encoder) Append(dst []byte, t *Trace) ([]byte, error) {
 	dst = appendBlock(dst, e.head)
 	e.symbols.raw.flush()
 	dst = append(dst, e.symbols.raw.out...)
-	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:])), nil
+	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:])), nil
 }
 
 func appendBlock(dst, block []byte) []byte {
@@ -378,12 +375,10 @@ func (e *Encoder) gridOf(ints []int64, digits, without int) bool {
 	if digits < 1 || digits > maxGridDigits || len(ints) < 8 {
 		return false
 	}
-	largest := int64(0)
 	for _, v := range ints {
 		if v > maxTick || v < -maxTick {
 			return false
 		}
-		largest = max(largest, v, -v)
 	}
 	found := false
 	for clock, perSecond := range ticks {
@@ -391,9 +386,6 @@ func (e *Encoder) gridOf(ints []int64, digits, without int) bool {
 			continue
 		}
 		for s, significant := range significants {
-			if significant > 0 && largest < int64(pow10[significant]) {
-				continue // which is the same as all digits
-			}
 			e.clock.set(perSecond, digits, significant)
 			if !e.gridFits(ints, digits) {
 				continue

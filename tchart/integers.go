@@ -46,10 +46,7 @@ func (l *planner) plan(p *plan, ints []int64) {
 	l.ns = l.ns[:0]
 	p.constant = true
 	for _, k := range ints {
-		n := k - origin
-		if factor != 1 { // divisions take most of the time here
-			n /= factor
-		}
+		n := (k - origin) / factor
 		l.ns = append(l.ns, n)
 		p.constant = p.constant && n == 0
 	}
@@ -58,9 +55,6 @@ func (l *planner) plan(p *plan, ints []int64) {
 	}
 	p.cost += l.predict(p, ints) + 5<<8
 }
-
-// longColumn is how many values a column has whose predictor and shape are chosen by a sample.
-const longColumn = 512
 
 // predict chooses predictor and coding, sets the residuals, and returns about
 // what these take: the best of the three predictors that leave least noise.
@@ -72,7 +66,7 @@ func (l *planner) predict(p *plan, ints []int64) int {
 	}
 	slices.SortStableFunc(order[:], func(i, j int) int { return cmp.Compare(noises[i], noises[j]) })
 	cheapest := math.MaxInt
-	origin, long := p.origin, len(l.ns) >= longColumn
+	origin := p.origin
 	for _, i := range order[:3] {
 		from := origin
 		l.trial = residualsOf(l.trial[:0], l.ns, i)
@@ -80,21 +74,12 @@ func (l *planner) predict(p *plan, ints []int64) int {
 			// It sees differences only, so the first value serves as origin.
 			from, l.trial[0] = ints[0], 0
 		}
-		var cost int
-		if long {
-			l.coding.shape, cost = l.coding.sampled(l.trial)
-		} else {
-			cost = l.coding.code(l.trial, cheapest)
-		}
-		if cost < cheapest {
+		if cost := l.coding.code(l.trial, cheapest); cost < cheapest {
 			cheapest = cost
 			p.predictor, p.origin = i, from
 			p.coding, l.coding = l.coding, p.coding
 			p.residuals, l.trial = l.trial, p.residuals
 		}
-	}
-	if long {
-		return p.coding.codeInShape(p.residuals)
 	}
 	return cheapest
 }
@@ -114,34 +99,27 @@ func residualsOf(dst, ns []int64, predictor int) []int64 {
 }
 
 // noise is about how many bits what the predictor leaves takes, to compare
-// predictors by: n*log2(mean magnitude + 0.2) for each block of n, of a sample of blocks. Of
-// several blocks the logarithm of the product is taken, since it is what costs time.
+// predictors by: n*log2(mean magnitude + 0.2) for each block of n. Of several blocks
+// the logarithm of the product is taken, since it is what costs time.
 func noise(ns []int64, predictor int) float64 {
-	const (
-		block, together = 16, 8 // eight means, each at most 2^53, don't overflow
-		sampled         = 24    // blocks, about
-	)
+	const block, together = 16, 8 // eight means, each below 2^64, don't overflow
 	if len(ns) == 0 {
 		return 0
 	}
 	a, b := predictors[predictor].a, predictors[predictor].b
+	p1, p2 := ns[0], ns[0]
 	total, product, factors := 0.0, 1.0, 0
-	every := block * max(1, len(ns)/(block*sampled))
-	for at := 0; at < len(ns); at += every {
+	for at := 0; at < len(ns); at += block {
 		part := ns[at:min(at+block, len(ns))]
-		n, sum := len(part), uint64(0)
-		var p1, p2 int64
+		n, sum := len(part), 0.0
 		if at == 0 { // the first one is predicted by 0
-			p1, p2 = ns[0], ns[0]
-			sum, part = magnitude(ns[0]), part[1:]
-		} else {
-			p1, p2 = ns[at-1], ns[at-2]
+			sum, part = math.Abs(float64(part[0])), part[1:]
 		}
 		for _, v := range part {
-			sum += magnitude(v - (a*p1+b*p2+4)>>3)
+			sum += math.Abs(float64(v - (a*p1+b*p2+4)>>3))
 			p1, p2 = v, p1
 		}
-		mean := float64(sum)/float64(n) + 0.2
+		mean := sum/float64(n) + 0.2
 		if n < block {
 			total += float64(n) * math.Log2(mean)
 			continue
@@ -155,12 +133,9 @@ func noise(ns []int64, predictor int) float64 {
 	return total + block*math.Log2(product)
 }
 
-// magnitude returns the absolute value, at most 2^52, so that many can be added.
-func magnitude(v int64) uint64 { return min(uint64(max(v, -v)), 1<<52) }
-
 // middle returns the median of a sample of the integers.
 func (l *planner) middle(ints []int64) int64 {
-	const samples = 128
+	const samples = 256
 	if len(ints) == 0 {
 		return 0
 	}

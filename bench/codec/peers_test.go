@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-dev/muster/tchart"
 )
@@ -67,9 +66,11 @@ func muster(t *testing.T, traces []*tchart.Trace) peer {
 	var encoder tchart.Encoder
 	var decoder tchart.Decoder
 	var back tchart.Trace
-	p := peer{Name: fmt.Sprintf("Muster, version %d", tchart.Version)}
+	p := peer{Name: "Muster, version 2"}
 	var blobs [][]byte
-	p.Encode = timed(func() {
+	const rounds = 5
+	before := processorTime()
+	for range rounds {
 		blobs = blobs[:0]
 		for _, tr := range traces {
 			blob, err := encoder.Append(nil, tr)
@@ -78,8 +79,11 @@ func muster(t *testing.T, traces []*tchart.Trace) peer {
 			}
 			blobs = append(blobs, blob)
 		}
-	})
-	p.Decode = timed(func() {
+	}
+	p.Encode = (processorTime() - before).Seconds() / rounds
+
+	before = processorTime()
+	for range rounds {
 		for i, blob := range blobs {
 			if err := decoder.Decode(blob, &back); err != nil {
 				t.Fatal(err)
@@ -88,22 +92,12 @@ func muster(t *testing.T, traces []*tchart.Trace) peer {
 				t.Fatalf("%d rows came back of %d", len(back.Time), len(traces[i].Time))
 			}
 		}
-	})
+	}
+	p.Decode = (processorTime() - before).Seconds() / rounds
 	for _, blob := range blobs {
 		p.Bytes += len(blob)
 	}
 	return p
-}
-
-// timed returns the seconds of processor time of a run: the mean of as many as take 0.3 s, which
-// peers.py does, too.
-func timed(run func()) float64 {
-	rounds, before := 0, processorTime()
-	for rounds == 0 || processorTime()-before < 300*time.Millisecond {
-		run()
-		rounds++
-	}
-	return (processorTime() - before).Seconds() / float64(rounds)
 }
 
 func peers(t *testing.T, traces []*tchart.Trace) (list []peer) {

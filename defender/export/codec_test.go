@@ -203,8 +203,8 @@ func TestPythonAndGoReadTheSame(t *testing.T) {
 			blob = blob[:12+r.IntN(len(blob)-12)]
 		}
 		if r.IntN(10) > 0 {
-			at := len(blob) - 4
-			binary.LittleEndian.PutUint32(blob[at:], uint32(xxhash.Sum64(blob[:at])))
+			at := len(blob) - 8
+			binary.LittleEndian.PutUint64(blob[at:], xxhash.Sum64(blob[:at]))
 		}
 		damaged = append(damaged, blob)
 	}

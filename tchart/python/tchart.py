@@ -34,7 +34,7 @@ class Corrupt(ValueError):
 
 
 class UnknownVersion(ValueError):
-    """The T-chart has another version than 3."""
+    """The T-chart has another version than 2."""
 
 
 @dataclass
@@ -273,20 +273,17 @@ class Symbols:
 
     def __init__(self, data):
         self.data = Bytes(data)
-        self.states = [int.from_bytes(self.data.take(4), "little") if data else 1 << 16 for _ in range(2)]
+        self.state = 1 << 16 if not data else int.from_bytes(self.data.take(4), "little")
 
-    def take(self, of, i):
-        """Takes symbol i of a block."""
-        state = self.states[i % 2]
-        symbol, frequency, offset = of[state & 1023]
-        state = frequency * (state >> 10) + offset
-        if state < 1 << 16:
-            state = state << 16 | int.from_bytes(self.data.take(2), "little")
-        self.states[i % 2] = state
+    def take(self, of):
+        symbol, frequency, offset = of[self.state & 1023]
+        self.state = frequency * (self.state >> 10) + offset
+        if self.state < 1 << 16:
+            self.state = self.state << 16 | int.from_bytes(self.data.take(2), "little")
         return symbol
 
     def used_up(self):
-        return self.states == [1 << 16] * 2 and not self.data.rest()
+        return self.state == 1 << 16 and not self.data.rest()
 
 
 class Bits:
@@ -340,7 +337,7 @@ class Columns:
 
     def residuals(self, shape):
         blocks = max((self.rows + 16) // 32, 1)
-        size = (-(-self.rows // blocks) + 3) // 4 * 4
+        size = max(-(-self.rows // blocks), 1)
         out, level = [], None
         while len(out) < self.rows:
             if level is None:
@@ -353,8 +350,8 @@ class Columns:
             of, shift = TABLES[shape][level if level < 33 else 29 + (level - 33) % 4], 0
             if level >= 33:
                 shift = 1 + (level - 33) // 4
-            for i in range(min(size, self.rows - len(out))):
-                symbol = self.symbols.take(of, i)
+            for _ in range(min(size, self.rows - len(out))):
+                symbol = self.symbols.take(of)
                 v = unzigzag(self.escaped()) if symbol == 63 else symbol - 31
                 out.append(wrap((v << shift) + self.bits.take(shift)))
         return out
@@ -508,13 +505,13 @@ def xxhash64(data):
 
 def read(blob):
     """Returns the Trace of a blob, or raises Corrupt or UnknownVersion."""
-    if len(blob) < 8 or blob[:3] != b"MTC":
+    if len(blob) < 12 or blob[:3] != b"MTC":
         raise Corrupt("it does not begin as a T-chart does")
-    if blob[3] != 3:
+    if blob[3] != 2:
         raise UnknownVersion(f"version {blob[3]}")
-    if xxhash64(blob[:-4]) & 0xFFFFFFFF != int.from_bytes(blob[-4:], "little"):
+    if xxhash64(blob[:-8]) != int.from_bytes(blob[-8:], "little"):
         raise Corrupt("the checksum differs")
-    data = Bytes(blob[4:-4])
+    data = Bytes(blob[4:-8])
     h = data.varint()
     header = data.take(h >> 1)
     if h & 1:

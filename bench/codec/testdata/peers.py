@@ -97,17 +97,14 @@ def whole(trace):
     return [np.concatenate(trace)]
 
 
-def timed(run):
-    """What a run returns, and its seconds of processor time: the mean of as many as take 0.3 s."""
-    rounds, before = 0, time.process_time()
-    while rounds == 0 or time.process_time() - before < 0.3:
-        result, rounds = run(), rounds + 1
-    return result, (time.process_time() - before) / rounds
-
-
 def measure(name, sets, encode, decode):
-    blobs, encoding = timed(lambda: [[encode(column) for column in trace] for trace in sets])
-    back, decoding = timed(lambda: [[decode(blob) for blob in trace] for trace in blobs])
+    blobs, spent = [], time.process_time()
+    for trace in sets:
+        blobs.append([encode(column) for column in trace])
+    encoding = time.process_time() - spent
+    spent = time.process_time()
+    back = [[decode(blob) for blob in trace] for trace in blobs]
+    decoding = time.process_time() - spent
     for want, got in zip(sets, back):
         for a, b in zip(want, got):
             if not np.array_equal(a.view("<u8"), np.asarray(b, "<f8").view("<u8")):
