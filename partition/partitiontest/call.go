@@ -17,10 +17,15 @@ func (g *Group) Call(ctx context.Context, key string, data []byte) ([]byte, erro
 	s := g.slotOf(key)
 	owner := s.owner
 	serves := func() bool { return s.open && s.owner == owner && owner != nil && !owner.silent() }
-	for serves() && s.work[key] != nil {
+	waitsNoMore := context.AfterFunc(ctx, g.wake)
+	defer waitsNoMore()
+	for serves() && s.work[key] != nil && ctx.Err() == nil {
 		g.changed.Wait()
 	}
-	if !serves() {
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("calling key %s: %w", key, ctx.Err())
+	case !serves():
 		return nil, fmt.Errorf("calling key %s: %w", key, partition.ErrNoOwner)
 	}
 	h, ok := find[partition.CallHandler](owner.handler)

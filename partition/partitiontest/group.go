@@ -42,6 +42,9 @@ func Run(t *testing.T, o Options, newHandler func(worker string) partition.Handl
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
+		if err := o.validate(); err != nil {
+			t.Fatal(err)
+		}
 		g := &Group{t: t, opts: o.resolve(), newHandler: newHandler, away: make(map[string]bool), ids: make(map[string]bool)}
 		g.changed = sync.NewCond(&g.mu)
 		for n := range g.opts.Slots {
@@ -144,11 +147,13 @@ func (g *Group) unsettled() string {
 
 // wakeAt lets waiters look at the time.
 func (g *Group) wakeAt(at time.Time) *time.Timer {
-	return time.AfterFunc(time.Until(at), func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.changed.Broadcast()
-	})
+	return time.AfterFunc(time.Until(at), g.wake)
+}
+
+func (g *Group) wake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.changed.Broadcast()
 }
 
 func (g *Group) slotOf(key string) *slot { return g.slots[partition.SlotOfKey(len(g.slots), key)] }
@@ -180,9 +185,12 @@ func (g *Group) replan() {
 	}
 	g.version++
 	for i, s := range g.slots {
-		s.want = nil
+		var want *worker
 		if at := next.Owners[i]; at != plan.None {
-			s.want = takers[at]
+			want = takers[at]
+		}
+		if want != s.want {
+			s.want, s.since = want, g.version
 		}
 		s.moveSoon()
 	}

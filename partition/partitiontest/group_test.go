@@ -25,10 +25,39 @@ type store struct {
 	mu     sync.Mutex
 	fences map[string]partition.Fence
 	writes map[string][]uint64 // sequences, each once
+	owners map[ownership]string
+	work   map[ownership]int // handlers that are running
+	faults []string
+}
+
+// ownership is a time in which a key has one owner.
+type ownership struct {
+	key   string
+	fence partition.Fence
 }
 
 func newStore() *store {
-	return &store{fences: make(map[string]partition.Fence), writes: make(map[string][]uint64)}
+	return &store{fences: make(map[string]partition.Fence), writes: make(map[string][]uint64), owners: make(map[ownership]string), work: make(map[ownership]int)}
+}
+
+// begins notes that a worker begins with a message.
+func (s *store) begins(worker string, m partition.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := ownership{m.Key, m.Fence}
+	if other, ok := s.owners[o]; ok && other != worker {
+		s.faults = append(s.faults, fmt.Sprintf("%s and %s own %s with the fence %s", other, worker, m.Key, m.Fence))
+	}
+	s.owners[o] = worker
+	if s.work[o]++; s.work[o] > 1 {
+		s.faults = append(s.faults, fmt.Sprintf("%s handles two messages of %s at a time", worker, m.Key))
+	}
+}
+
+func (s *store) ends(m partition.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.work[ownership{m.Key, m.Fence}]--
 }
 
 func (s *store) write(m partition.Message) error {
@@ -346,6 +375,100 @@ func TestHandoffWaits(t *testing.T) {
 	})
 }
 
+// TestHandoffCalledOff: the worker that a slot moves to fails while the owner is paused for a moment.
+// The slot stays, and its owner goes on.
+func TestHandoffCalledOff(t *testing.T) {
+	t.Parallel()
+	handle := func(_ context.Context, m partition.Message) error {
+		if string(m.Data) == "slow" {
+			time.Sleep(3 * time.Second)
+		}
+		return nil
+	}
+	run(t, partitiontest.Options{Workers: 1, Slots: 2}, handle, func(t *testing.T, g *partitiontest.Group) {
+		keys := []string{"a", "b", "c", "d"} // of both slots
+		for _, key := range keys {
+			g.Publish(partition.Outgoing{Key: key, Data: []byte("slow")})
+		}
+		joined := g.Join() // one of the slots waits for its handler
+		g.Kill(joined)     // which is noticed after 650 ms
+		time.Sleep(600 * time.Millisecond)
+		g.Pause("worker-0", 100*time.Millisecond)
+		time.Sleep(time.Second)
+		for _, key := range keys {
+			publish(g, key, 1)
+		}
+		g.Settle()
+		for _, key := range keys {
+			if owner := g.Owner(key); owner != "worker-0" {
+				t.Errorf("%q owns %s, want worker-0", owner, key)
+			}
+		}
+	})
+}
+
+// TestReplannedHandoff: the worker that a slot moves to leaves before the handoff is done. It handles
+// nothing after that.
+func TestReplannedHandoff(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	handled := make(map[string]int)
+	handler := func(worker string) partition.Handler {
+		return partition.HandlerFunc(func(context.Context, partition.Message) error {
+			mu.Lock()
+			handled[worker]++
+			mu.Unlock()
+			time.Sleep(3 * time.Second)
+			return nil
+		})
+	}
+	partitiontest.Run(t, partitiontest.Options{Workers: 1, Slots: 2}, handler, func(t *testing.T, g *partitiontest.Group) {
+		for _, key := range []string{"a", "b", "c", "d"} {
+			publish(g, key, 2)
+		}
+		time.Sleep(time.Second)
+		joined := g.Join()
+		time.Sleep(time.Second)
+		g.Leave(joined)
+		g.Settle()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(handled) != 1 || handled["worker-0"] != 8 {
+			t.Errorf("the messages were handled by %v, want all 8 by worker-0", handled)
+		}
+	})
+}
+
+// TestCallWaits: a call waits for its turn, and no longer than its caller does.
+func TestCallWaits(t *testing.T) {
+	t.Parallel()
+	handler := func(string) partition.Handler { return slowCalls{} }
+	partitiontest.Run(t, partitiontest.Options{}, handler, func(t *testing.T, g *partitiontest.Group) {
+		publish(g, "a", 1)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := g.Call(ctx, "a", nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("after %s the call ended in %v, want its deadline after 1s", time.Since(began), err)
+		}
+		if answer, err := g.Call(t.Context(), "a", nil); string(answer) != "served" || err != nil || time.Since(began) != 3*time.Second {
+			t.Errorf("after %s the call is answered by %q, %v", time.Since(began), answer, err)
+		}
+	})
+}
+
+// slowCalls handles each message in 3 s, and calls at once.
+type slowCalls struct{}
+
+func (slowCalls) Handle(context.Context, partition.Message) error {
+	time.Sleep(3 * time.Second)
+	return nil
+}
+
+func (slowCalls) HandleCall(context.Context, partition.Call) ([]byte, error) {
+	return []byte("served"), nil
+}
+
 // TestDuplicates: a message with an ID that was published before is not stored.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
@@ -363,8 +486,8 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// TestPromises: whatever happens to the workers, every message is written once, each key's in order,
-// and no two handlers work on a key with valid fences.
+// TestPromises: whatever happens to the workers, every message is written, each key's in order. A
+// fence has one owner, which handles one message of a key at a time.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -372,7 +495,9 @@ func TestPromises(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			s := newStore()
-			handle := func(_ context.Context, m partition.Message) error {
+			handle := func(worker string, m partition.Message) error {
+				s.begins(worker, m)
+				defer s.ends(m)
 				luck := rand.New(rand.NewPCG(seed<<32|m.Sequence, uint64(time.Now().UnixNano())))
 				if luck.IntN(2) == 0 {
 					time.Sleep(300 * time.Millisecond)
@@ -383,7 +508,10 @@ func TestPromises(t *testing.T) {
 				return s.write(m)
 			}
 			o := partitiontest.Options{Workers: 4, InFlight: 1 + int(seed%3)}
-			run(t, o, handle, func(t *testing.T, g *partitiontest.Group) {
+			handler := func(worker string) partition.Handler {
+				return partition.HandlerFunc(func(_ context.Context, m partition.Message) error { return handle(worker, m) })
+			}
+			partitiontest.Run(t, o, handler, func(t *testing.T, g *partitiontest.Group) {
 				const keys = 8
 				for n := range 200 {
 					publish(g, fmt.Sprint("key-", rng.IntN(keys)), 1)
@@ -410,6 +538,9 @@ func TestPromises(t *testing.T) {
 					}
 				}
 				g.Settle()
+				for _, fault := range s.faults {
+					t.Error(fault)
+				}
 				total := 0
 				for key, written := range s.writes {
 					total += len(written)

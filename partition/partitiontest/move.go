@@ -20,26 +20,32 @@ func (s *slot) moveSoon() {
 			s.move()
 		}
 		s.moving = false
+		if s.owner != nil && !s.open { // the plan has it stay, after a handoff had begun
+			s.open = true
+			s.dispatch()
+		}
 		s.g.changed.Broadcast()
 	}()
 }
 
 // move takes one step: it gives the slot to the worker that shall have it, or waits.
 func (s *slot) move() {
-	from, to := s.owner, s.want
+	from, to, since := s.owner, s.want, s.since
+	s.next = to
+	defer func() { s.next = nil }()
 	switch {
 	case from == nil || from.gone:
-		s.takeOver(to)
+		s.takeOver(to, since)
 	case from.silent():
 		s.g.changed.Wait() // until it is gone, or goes on
 	default:
-		s.handOff(from, to)
+		s.handOff(from, to, since)
 	}
 }
 
 // takeOver gives the slot of a worker that is gone, or of none, to another. What the former owner has
 // in work comes again.
-func (s *slot) takeOver(to *worker) {
+func (s *slot) takeOver(to *worker, since uint64) {
 	s.open = false
 	if s.owner != nil {
 		s.lose()
@@ -54,11 +60,11 @@ func (s *slot) takeOver(to *worker) {
 	for _, m := range s.queue[:min(s.g.opts.InFlight, len(s.queue))] {
 		m.suspect = true
 	}
-	s.give(to)
+	s.give(to, since)
 }
 
 // handOff moves the slot between two workers that work.
-func (s *slot) handOff(from, to *worker) {
+func (s *slot) handOff(from, to *worker, since uint64) {
 	slots := s.g.theSlots(s.number)
 	if to != nil {
 		if _, moves := find[partition.StateMover](to.handler); !moves {
@@ -76,15 +82,18 @@ func (s *slot) handOff(from, to *worker) {
 	switch {
 	case from.silent() || s.g.stopped:
 		return // it has failed meanwhile, so its slots are taken over
+	case s.want != to:
+		return // the plan has changed meanwhile
 	case len(s.work) > 0:
 		s.lose()
 	}
 	s.g.unlocked(func() { moveState(from.handler, handlerOf(to), slots) })
-	s.give(to)
+	s.give(to, since)
 }
 
-// give makes a worker the owner.
-func (s *slot) give(to *worker) {
+// give makes a worker the owner, since a version of the plan. A later one may have the slot go
+// elsewhere by now: the next owner's fence is of that.
+func (s *slot) give(to *worker, since uint64) {
 	s.owner = to
 	s.head, s.pauses = time.Time{}, 0
 	for _, m := range s.queue {
@@ -93,7 +102,7 @@ func (s *slot) give(to *worker) {
 	if to == nil {
 		return
 	}
-	s.fence = partition.Fence{Version: s.g.version, Claim: to.claim}
+	s.fence = partition.Fence{Version: since, Claim: to.claim}
 	s.open = true
 	s.dispatch()
 	s.g.changed.Broadcast()

@@ -1,6 +1,10 @@
 package partitiontest
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Options sets up a simulated group. The zero value is a group of three workers with the defaults
 // of [partition.Config], and with few slots.
@@ -23,23 +27,41 @@ type Options struct {
 	Detection time.Duration
 }
 
+// validate returns everything that is wrong.
+func (o Options) validate() error {
+	var faults []error
+	for _, f := range []struct {
+		name  string
+		below bool
+		value any
+	}{
+		{"Workers", o.Workers < 0, o.Workers}, {"Slots", o.Slots < 0, o.Slots}, {"InFlight", o.InFlight < 0, o.InFlight}, {"Attempts", o.Attempts < 0, o.Attempts},
+		{"RetryDelay", o.RetryDelay < 0, o.RetryDelay}, {"HandlerTimeout", o.HandlerTimeout < 0, o.HandlerTimeout}, {"Detection", o.Detection < 0, o.Detection},
+	} {
+		if f.below {
+			faults = append(faults, fmt.Errorf("partitiontest: Options.%s is %v: give 0 for the default, or more", f.name, f.value))
+		}
+	}
+	return errors.Join(faults...)
+}
+
 func (o Options) resolve() Options {
-	if o.Workers <= 0 {
+	if o.Workers == 0 {
 		o.Workers = 3
 	}
-	if o.Slots <= 0 {
+	if o.Slots == 0 {
 		o.Slots = 16
 	}
-	if o.InFlight <= 0 {
+	if o.InFlight == 0 {
 		o.InFlight = 1
 	}
-	if o.Attempts <= 0 {
+	if o.Attempts == 0 {
 		o.Attempts = 5
 	}
-	if o.RetryDelay <= 0 {
+	if o.RetryDelay == 0 {
 		o.RetryDelay = time.Second
 	}
-	if o.Detection <= 0 {
+	if o.Detection == 0 {
 		o.Detection = 650 * time.Millisecond
 	}
 	return o

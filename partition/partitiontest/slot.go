@@ -29,6 +29,8 @@ type slot struct {
 	g      *Group
 	number int
 	want   *worker // by the plan
+	since  uint64  // the version of the plan since which it is wanted there
+	next   *worker // that it is moving to
 	owner  *worker
 	fence  partition.Fence
 	open   bool // messages and calls may begin
@@ -70,7 +72,7 @@ func (s *slot) dispatch() {
 			waiting[m.Key] = true
 		case m.attempts >= s.g.opts.Attempts: // its workers have failed
 			s.remove(m)
-			s.g.bury(m, s.owner, errUnfinished)
+			s.g.addDeadLetter(m, s.owner, errUnfinished)
 		default:
 			s.begin(m)
 		}
@@ -163,7 +165,7 @@ func (s *slot) settle(m *message, by *worker, err error) {
 	case isGivenUp(err) || m.attempts >= s.g.opts.Attempts:
 		s.pauses = 0
 		s.remove(m)
-		s.g.bury(m, by, err)
+		s.g.addDeadLetter(m, by, err)
 	default:
 		s.pauses = 0
 		m.queued = true
@@ -176,8 +178,8 @@ func (s *slot) remove(m *message) {
 	s.queue = slices.DeleteFunc(s.queue, func(other *message) bool { return other == m })
 }
 
-// bury makes a message a dead letter.
-func (g *Group) bury(m *message, by *worker, err error) {
+// addDeadLetter makes a message a dead letter.
+func (g *Group) addDeadLetter(m *message, by *worker, err error) {
 	letter := partition.DeadLetter{
 		Number: uint64(len(g.dead)) + 1, Time: time.Now(),
 		Subject: m.subject, Key: m.Key, Data: m.Data, Header: headerOf(m),
@@ -191,7 +193,7 @@ func (g *Group) bury(m *message, by *worker, err error) {
 }
 
 // errUnfinished is the error of a message whose last attempt has not ended.
-var errUnfinished = errors.New("the last attempt did not end: its worker failed while it handled the message")
+var errUnfinished = errors.New("the last attempt did not end: its worker failed, or lost its lease, while it handled the message")
 
 // isDiscarded reports whether an error was made with partition.Discard.
 func isDiscarded(err error) bool {

@@ -121,7 +121,7 @@ func (g *Group) Leave(name string) {
 	w := g.named(name)
 	w.leaving = true
 	g.replan()
-	for !w.gone && slices.ContainsFunc(g.slots, func(s *slot) bool { return s.owner == w }) {
+	for !w.gone && slices.ContainsFunc(g.slots, func(s *slot) bool { return s.owner == w || s.next == w }) {
 		g.changed.Wait()
 	}
 	g.remove(w)
