@@ -33,7 +33,7 @@ func TestAMessageThatKillsWorkers(t *testing.T) {
 			var workers []*runningWorker
 			start := func(name string) {
 				started := make(chan *runningWorker, 1)
-				started <- g.startHandler(name, partition.HandlerFunc(func(ctx context.Context, m partition.Message) error {
+				started <- g.startWith(name, partition.HandlerFunc(func(ctx context.Context, m partition.Message) error {
 					mu.Lock()
 					attempts[string(m.Data)] = append(attempts[string(m.Data)], m.Attempt)
 					mu.Unlock()
@@ -115,14 +115,14 @@ func TestAttemptsOutliveOwners(t *testing.T) {
 					return len(attempts) >= n
 				}
 			}
-			worker := g.startHandler("w0", failing)
+			worker := g.startWith("w0", failing)
 			await.That(t, "one worker settled", g.settled(worker))
 			if _, err := g.pub.Publish(t.Context(), strings.Replace(g.cfg.Subject, "*.*", "a.b", 1), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 			for n := range most - 1 {
 				await.That(t, fmt.Sprintf("%d attempts", n+1), tried(n+1))
-				next := g.startHandler(fmt.Sprint("w", n+1), failing)
+				next := g.startWith(fmt.Sprint("w", n+1), failing)
 				worker.stop()
 				await.That(t, "the next owner settled", g.settled(next))
 				worker = next
@@ -173,7 +173,7 @@ func TestABrokenRecordOfAttempts(t *testing.T) {
 			if _, err := r.pub.Publish(t.Context(), subject+".a.b", []byte(record)); err != nil {
 				t.Fatal(err)
 			}
-			next := r.startHandler("w1", partition.HandlerFunc(func(context.Context, partition.Message) error { return errors.New("it fails") }))
+			next := r.startWith("w1", partition.HandlerFunc(func(context.Context, partition.Message) error { return errors.New("it fails") }))
 			await.That(t, "two workers settled", func() bool { return next.Status().State == state.Stable })
 			if _, err := r.pub.Publish(t.Context(), strings.Replace(r.cfg.Subject, "*.*", "a.b", 1), []byte("x")); err != nil {
 				t.Fatal(err)

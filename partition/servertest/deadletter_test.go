@@ -37,7 +37,7 @@ func startLetterRig(t *testing.T, on servers, fail func(m partition.Message) err
 	t.Helper()
 	r := &letterRig{group: startGroup(t, on, 0, append([]func(*partition.Config){withDeadLetters}, changes...)...), attempts: map[string]int{}}
 	r.handle = partition.Open(r.pub.Conn(), r.cfg.Name)
-	w := r.startHandler("w0", partition.HandlerFunc(func(_ context.Context, m partition.Message) error {
+	w := r.startWith("w0", partition.HandlerFunc(func(_ context.Context, m partition.Message) error {
 		what := m.Key + " " + string(m.Data)
 		r.mu.Lock()
 		r.attempts[what]++

@@ -75,27 +75,6 @@ func (l *lines) has(s string) bool {
 	return strings.Contains(l.text.String(), s)
 }
 
-func (g *group) startHandler(name string, h partition.Handler) *runningWorker {
-	g.t.Helper()
-	nc := g.connect(name)
-	w, err := partition.New(nc, g.cfg, h)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &runningWorker{Worker: w, nc: nc, stop: cancel, done: make(chan error, 1)}
-	go func() { r.done <- w.Run(ctx) }()
-	g.t.Cleanup(func() {
-		cancel()
-		select {
-		case <-r.done:
-		case <-time.After(await.Patience):
-			g.t.Errorf("worker %s did not stop", name)
-		}
-	})
-	return r
-}
-
 // TestHandlerPanic: a message that panics fails, and the worker lives.
 func TestHandlerPanic(t *testing.T) {
 	t.Parallel()
@@ -119,7 +98,7 @@ func TestHandlerPanic(t *testing.T) {
 			}
 			var ws []*runningWorker
 			for i := range 3 {
-				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts}))
+				ws = append(ws, g.startWith(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 4)
@@ -163,7 +142,7 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 	g := startGroup(t, oneServer(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.KeepFailing, c.Retry.Attempts = 1, false, 3 })
 	var attempts atomic.Int64
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
-	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
+	w := g.startWith("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
 	await.That(t, "one worker settled", g.settled(w))
 	g.publish(4, 4)
 	await.That(t, "all others are processed", func() bool {
@@ -187,7 +166,7 @@ func TestDefaults(t *testing.T) {
 	g := &group{t: t, url: url, cfg: cfg, rec: newRecorder(0), n: map[string]int{}}
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "1" }
 	var attempts atomic.Int64
-	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
+	w := g.startWith("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
 	await.That(t, "one worker settled", g.settled(w))
 	var err error
 	if g.pub, err = jetstream.New(g.connect("publisher")); err != nil {
@@ -224,7 +203,7 @@ func TestCallbackPanic(t *testing.T) {
 			var attempts atomic.Int64
 			var ws []*runningWorker
 			for i := range 3 {
-				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
+				ws = append(ws, g.startWith(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
 					poison: func(partition.Message) bool { return false }, attempts: &attempts}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))

@@ -81,7 +81,7 @@ func TestSimulatedGroup(t *testing.T) {
 
 	r := startGroup(t, oneServer(t), 0, withDeadLetters)
 	genuine := verdicts{attempts: make(map[string][]int)}
-	w := r.startHandler("w0", &genuine)
+	w := r.startWith("w0", &genuine)
 	await.That(t, "one worker settled", r.settled(w))
 	publisher, err := partition.Open(r.pub.Conn(), r.cfg.Name).Publisher(t.Context())
 	if err != nil {
@@ -217,7 +217,7 @@ func TestSimulatedLife(t *testing.T) {
 
 	r := startGroup(t, oneServer(t), 0, withDeadLetters)
 	genuine := newDiary(key)
-	start := func(name string) *runningWorker { return r.startHandler(name, diarist{genuine, name}) }
+	start := func(name string) *runningWorker { return r.startWith(name, diarist{genuine, name}) }
 	r.expect(2)
 	workers := map[string]*runningWorker{"w0": start("w0"), "w1": start("w1")}
 	await.That(t, "two workers settled", r.settled(workers["w0"], workers["w1"]))
