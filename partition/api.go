@@ -17,8 +17,8 @@ const (
 	// apiTimeout bounds one request of the JetStream API. An operation of several requests takes
 	// as long as these do: a worker may be so far from its server that one takes most of it.
 	apiTimeout = 2 * time.Second
-	// stalePinCheck is how long a slot that is held may be silent before its
-	// consumer is looked at, and looked at again; Config.stalePinCheck in tests.
+	// stalePinCheck is how often a silent slot that is held looks at its consumer;
+	// Config.stalePinCheck in tests. See Config.secondLook, too.
 	stalePinCheck = 5 * time.Second
 	// manySlots is how many slots a group can have before each looks at its silence less often, so
 	// that an idle group asks its servers at most 200 times a second. It is then at most

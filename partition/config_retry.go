@@ -22,10 +22,9 @@ type Retry struct {
 	//
 	// Attempts count for all owners of the message. After the first failure or a takeover each
 	// is recorded before it begins, so a message whose workers fail while they handle it is given
-	// up, too. An Unavailable error
-	// counts no attempt, nor does an interruption by an invalid lease, unless there are ten in a
-	// row. After a GiveUp error there is no further attempt. While the dead letter can't be
-	// stored, the message is retried: nothing is dropped.
+	// up, too. An Unavailable error counts no attempt, nor does an interruption by an invalid
+	// lease, unless there are ten in a row. After a GiveUp error there is no further attempt.
+	// While the dead letter can't be stored, the message is retried: nothing is dropped.
 	Attempts int
 	// Tries is how often a message is tried at the head of its slot, with Delivery.RetryDelay
 	// between, before it is queued for retry; 1 to 1,000, default 1.

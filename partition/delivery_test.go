@@ -425,14 +425,7 @@ func TestDelivery(t *testing.T) {
 			r.pass(stalePinCheck)
 			r.expect()
 			r.pass(stalePinCheck)
-			r.expect("askWaiting")
-			r.answer(1, answer{yes: true})
-			r.expect("look")
-			r.pass(r.d.cfg.secondLook())
-			r.answer(1, answer{yes: true})
-			r.expect("askWaiting", "askTake")
-			r.answer(1, answer{})
-			r.expect(`fetch 2 ""`)
+			r.expectTaken(`fetch 2 ""`)
 		},
 		"a slot that nothing has come to asks at the first look": func(r *deliveryRig) {
 			r.hold()
@@ -450,14 +443,7 @@ func TestDelivery(t *testing.T) {
 			r.pass(r.d.cfg.secondLook())
 			r.expect()
 			r.pass(r.d.cfg.spreadOverSlots(rigSlot.slot, stalePinCheck/2))
-			r.expect("askWaiting")
-			r.answer(1, answer{yes: true})
-			r.expect("look")
-			r.pass(r.d.cfg.secondLook())
-			r.answer(1, answer{yes: true})
-			r.expect("askWaiting", "askTake")
-			r.answer(1, answer{})
-			r.expect(`fetch 3 ""`)
+			r.expectTaken(`fetch 3 ""`)
 		},
 		"a reconnect brings one early look, if that finds nothing": func(r *deliveryRig) {
 			r.hold()
@@ -533,6 +519,19 @@ func TestDelivery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(newDeliveryRig(t, nil)) })
 	}
+}
+
+// expectTaken: a look is due that finds a message which does not come, and so does the second one.
+func (r *deliveryRig) expectTaken(fetch string) {
+	r.t.Helper()
+	r.expect("askWaiting")
+	r.answer(1, answer{yes: true})
+	r.expect("look")
+	r.pass(r.d.cfg.secondLook())
+	r.answer(1, answer{yes: true})
+	r.expect("askWaiting", "askTake")
+	r.answer(1, answer{})
+	r.expect(fetch)
 }
 
 // TestDeliveryRetries is what a slot does with its retry queue.

@@ -28,7 +28,9 @@ func (s *silence) lookSoon(at time.Time) {
 // lookAtSilence fixes a stale pin. An unpinned pull of an earlier owner may get a
 // message, and with it the pin, and its process may die before it gives both back; then
 // nothing is delivered until the pin has expired. When there are messages and none has
-// come between two looks, the pin is taken off and what is in flight delivered again.
+// come between two looks, the pin is taken off and what is in flight delivered again. The
+// looks of a slot that messages come to begin when none has come for a while; those of one
+// that has no pin begin at once.
 //
 // A slot is also silent when its stream was deleted and made again and its pull was lost
 // with the former one. So the first look has the streams looked at: if that is what
